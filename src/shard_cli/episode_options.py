@@ -12,7 +12,7 @@ from shard_cli import arguments as arg
 from shard_cli.files import known_size, refuse_overwrite, same_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from decimal import Decimal
 
     from shard_cli.console import Console
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SUFFIX: Final = ".wshard"
 _PACK: Final = ".shardpack"
 _SIDECAR_FOLDER: Final = ".lanes"
+_MANIFEST: Final = "_manifest" + SUFFIX
 _MANIFEST_ROLE: Final = 4
 _MAGIC: Final = b"SHRD"
 # What is said about one journal or several of each state, and what to do.
@@ -251,12 +252,9 @@ def find(arguments: Sequence[str]) -> list[Target]:
     from wshard.partial import find_recordings
 
     found: dict[str, Target] = {}
-    for argument in _named(arguments):
+    for argument in arguments:
         if not os.path.isdir(argument):
-            packed = _in_pack(argument, argument) if _is_pack(argument) else [_episode(argument)]
-            if not packed:
-                raise InvalidArgument("no episodes in this pack", path=argument)
-            for episode in packed:
+            for episode in _named(argument):
                 found.setdefault(_key(episode.path), episode)
             continue
         inside = _in_folder(argument)
@@ -284,18 +282,30 @@ def _key(path: str) -> str:
     return path if is_url(path) else os.path.realpath(path)
 
 
-def _named(arguments: Sequence[str]) -> Iterator[str]:
-    """The arguments, and the episodes and packs below those that are folders of object stores."""
+def _named(argument: str) -> list[Target]:
+    """The episodes in a file, or at a URL and below it."""
+    from shard_format.errors import InvalidArgument
     from shard_format.listing import expand
     from shard_format.sources import is_url
 
-    for argument in arguments:
-        if is_url(argument):
-            yield from expand(
-                argument, (SUFFIX, _PACK), enter=lambda name: not name.endswith(_SIDECAR_FOLDER)
-            )
-        else:
-            yield argument
+    paths = [argument]
+    if is_url(argument):
+        paths = expand(
+            argument, (SUFFIX, _PACK), enter=lambda name: not name.endswith(_SIDECAR_FOLDER)
+        )
+    episodes: list[Target] = []
+    for path in paths:
+        inside = _in_pack(path, path) if _is_pack(path) else [_episode(path)]
+        if not inside:
+            raise InvalidArgument("no episodes in this pack", path=path)
+        episodes += inside
+    return _without_chunks(episodes)
+
+
+def _without_chunks(episodes: list[Target]) -> list[Target]:
+    """The episodes without those that are chunks of another one."""
+    chunks = {chunk for episode in episodes for chunk in episode.chunks}
+    return [episode for episode in episodes if episode.path not in chunks]
 
 
 def report_recordings(arguments: Sequence[str], console: Console) -> list[dict[str, str]]:
@@ -331,8 +341,7 @@ def _in_folder(folder: str) -> list[Target]:
     for name in names:
         path = os.path.join(folder, name)
         episodes += _in_pack(path, folder) if name.endswith(_PACK) else [_episode(path, folder)]
-    chunks = {chunk for episode in episodes for chunk in episode.chunks}
-    return [episode for episode in episodes if episode.path not in chunks]
+    return _without_chunks(episodes)
 
 
 def opened_pack(path: str) -> EpisodePack:
@@ -383,11 +392,19 @@ def _episode(path: str, folder: str | None = None) -> Target:
 
 
 def _chunks_of(path: str) -> tuple[str, ...]:
-    """The files that a manifest names; none for every other file, and for one that is damaged."""
+    """The files that a manifest names; none for every other file, and for one that is damaged.
+
+    Of remote files only those are opened that have the name of a manifest.
+    """
     from shard_format import Manifest, ShardError
-    from shard_format.sources import read_file
+    from shard_format.sources import is_url, read_file
 
     try:
+        if is_url(path):
+            if not path.endswith(_MANIFEST):
+                return ()
+            manifest = Manifest.read(path)
+            return tuple(manifest.resolve(row) for row in manifest.files)
         head = read_file(path, 6)
         if not head.startswith(_MAGIC) or head[5:] != bytes([_MANIFEST_ROLE]):
             return ()

@@ -265,6 +265,8 @@ def store_arguments(root: str, options: Mapping[str, Any]) -> dict[str, Any]:
                 hint="pass allow_http=True in storage_options if that is what you want",
                 command="give --storage-option allow_http=true if that is what you want",
             )
+        if root.startswith("gs:"):
+            rest["base_url"] = rest.pop("endpoint")
     rest["client_options"], rest["retry_config"] = client, retry
     return rest
 

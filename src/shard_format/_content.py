@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -35,6 +36,7 @@ from shard_format.layout import (
     IndexRow,
 )
 from shard_format.seekable import FrameDecoder, SeekTable
+from shard_format.sequential import SequentialSource, temporary_copy
 from shard_format.sources import FileSource, can_read_into, can_read_ranges, can_view
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ _EXPECTED = 1 << 18
 _MOST_EXPECTED = 32 << 20
 # Raw entries are handed out in pieces of this size: large enough to be worth a map.
 _PIECE = 1 << 20
+# Stored bytes that a decoder needs at once and no view can show: more than this go to a temporary file, not to memory.
+_MOST_HELD = 16 << 20
 
 # Which raw entries were compared with their checksum in this process, by the identity of the file and the place of
 # the entry in it: opening a file again does not read all of it again.
@@ -250,15 +254,20 @@ class Content:
             return None
         return self._source.read_ranges([(row.data_offset, row.disk_size) for row in rows])
 
-    def iter_pieces(self, row: IndexRow) -> Iterator[memoryview]:
-        """The whole content in pieces and bounded memory; checked after the last one."""
+    def iter_pieces(self, row: IndexRow, *, check_table: bool = False) -> Iterator[memoryview]:
+        """The whole content in pieces and bounded memory; checked after the last one.
+
+        Args:
+            row: the row.
+            check_table: whether to compare the seek table with the frames, too, if the row has one.
+        """
         checksum = 0
         codec = self.check_sizes(row)
         pieces: Iterator[memoryview]
         if codec is _RAW:
             pieces = self.iter_stored(row)
         else:
-            stored = self._stored(row.data_offset, row.disk_size)
+            stored = self._all_stored(row)
             filters, leading = self._leading_frame(row, stored)
             if filters is not None:
                 self._check_run(stored, leading)
@@ -267,19 +276,25 @@ class Content:
             checksum = crc32c(piece, checksum)
             yield piece
         self._compare_checksum(row, checksum)
+        if check_table and codec is Codec.ZSTD:
+            table = SeekTable.at_end(stored, row.orig_size, leading_size=leading, filters=filters)
+            if table is not None:
+                FrameDecoder(table, self._limits).check_frames(stored)
 
     def iter_stored(self, row: IndexRow) -> Iterator[memoryview]:
         """The bytes as they are in the file, in pieces."""
-        end = row.data_offset + row.disk_size
-        for start in range(row.data_offset, end, _PIECE):
-            yield memoryview(self._stored(start, min(_PIECE, end - start)))
-
-    def check_seek_table(self, row: IndexRow) -> None:
-        """Compares the seek table with the frames, if the row has one."""
-        table = self.seek_table(row)
-        if table is not None:
-            stored = self._stored(row.data_offset, row.disk_size)
-            FrameDecoder(table, self._limits).check_frames(stored)
+        start, end = row.data_offset, row.data_offset + row.disk_size
+        source = self._source
+        is_remote = not (can_view(source) or isinstance(source, SequentialSource))
+        is_large = row.disk_size > _PIECE
+        forward = SequentialSource(source, start, end) if is_remote and is_large else None
+        read = self._stored if forward is None else forward.read_at
+        try:
+            for at in range(start, end, _PIECE):
+                yield memoryview(read(at, min(_PIECE, end - at)))
+        finally:
+            if forward is not None:
+                forward.release()
 
     # --- into memory of the caller
 
@@ -382,6 +397,14 @@ class Content:
         if is_needed and _EXPECTED <= length <= _MOST_EXPECTED and type(source) is FileSource:
             source.expect(offset, length)
         return view
+
+    def _all_stored(self, row: IndexRow) -> bytes | memoryview:
+        """All stored bytes of a row, in memory, or in a file that is mapped."""
+        start, length = row.data_offset, row.disk_size
+        if can_view(self._source) or length <= _MOST_HELD:
+            return self._stored(start, length)
+        with closing(temporary_copy(self._source, start, start + length)) as copy:
+            return copy.view(0, length)
 
     def _read_raw_into(self, offset: int, out: memoryview) -> None:
         source = self._source

@@ -26,9 +26,10 @@ class Filesystem:
 
     Args:
         filesystem: a `fsspec.AbstractFileSystem`.
+        reading: what its `cat_file` takes beside a range.
     """
 
-    def __init__(self, filesystem: Any) -> None:  # noqa: ANN401 - fsspec is not installed everywhere
+    def __init__(self, filesystem: Any, **reading: Any) -> None:  # noqa: ANN401 - fsspec is not installed everywhere
         missing = [
             name
             for name in ("cat_file", "find", "info", "put_file", "rm_file")
@@ -41,9 +42,11 @@ class Filesystem:
                 found=type(filesystem).__name__,
             )
         self._filesystem = filesystem
+        self._reading = reading
 
     def open(self, url: str, *, tail: bool, first_read: int) -> FilesystemSource:
-        return FilesystemSource(url, self._filesystem, tail=tail, first_read=first_read)
+        found = self._filesystem, self._reading
+        return FilesystemSource(url, *found, tail=tail, first_read=first_read)
 
     def list(self, folder: str) -> list[ListedUrl]:
         with _our_errors(folder):
@@ -81,6 +84,7 @@ class FilesystemSource(RemoteSource):
     Args:
         url: of the file.
         filesystem: whose file it is.
+        reading: what its `cat_file` takes beside a range.
         tail: opening brings the end of the file instead of its beginning.
         first_read: how many bytes opening brings.
     """
@@ -89,12 +93,14 @@ class FilesystemSource(RemoteSource):
         self,
         url: str,
         filesystem: Any,  # noqa: ANN401 - fsspec is not installed everywhere
+        reading: dict[str, Any],
         *,
         tail: bool = False,
         first_read: int = OPEN_BYTES,
     ) -> None:
         super().__init__(shown(url))
         self._url, self._filesystem, self._tail = url, filesystem, tail
+        self._reading = reading
         with _our_errors(url):
             self._path = _path(filesystem, url)
             self._version = _version(filesystem.info(self._path))
@@ -106,12 +112,13 @@ class FilesystemSource(RemoteSource):
         self._keep(start, bytes(data))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options = {"filesystem": self._filesystem, "tail": self._tail}
+        options = {"filesystem": self._filesystem, "reading": self._reading, "tail": self._tail}
         return (reopen, (FilesystemSource, self._url, options))
 
     def _fetch_into(self, offset: int, out: memoryview) -> None:
         with _our_errors(self._url):
-            data = self._filesystem.cat_file(self._path, start=offset, end=offset + len(out))
+            stop = offset + len(out)
+            data = self._filesystem.cat_file(self._path, start=offset, end=stop, **self._reading)
         if len(data) != len(out):
             raise self._failure(
                 errno.EPROTO,

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 # What opening fetches: the head of most files, or the index of most packs.
 OPEN_BYTES = 1 << 16
 # A read below `_SMALL` also brings what lies before it: it is likely the footer of a seek table, and
-# the table and the frames are asked for next.
+# the table and the frames are asked for next. If it follows the last such block, it brings the next one: someone reads
+# small entries one after the other.
 _SMALL = 1 << 12
 _BLOCK = 1 << 16
 # Ranges with less than this between them are fetched as one, up to `_MOST_MERGED`.
@@ -187,12 +188,17 @@ class RemoteSource(ABC):
             return self._fetch(offset, first - offset) + opened[1][: stop - first]
         if length >= _SMALL:
             return self._fetch(offset, length)
-        start = max(0, stop - _BLOCK)
-        if start < last <= offset:
-            start = last
-        data = self._fetch(start, stop - start)
+        recent, kept = self._recent
+        start = min(offset, recent + len(kept))
+        if kept and recent <= start and stop <= start + _BLOCK:
+            end = min(start + _BLOCK, self._version.size)
+        else:
+            start, end = max(0, stop - _BLOCK), stop
+            if start < last <= offset:
+                start = last
+        data = self._fetch(start, end - start)
         self._recent = (start, data)
-        return data[offset - start :]
+        return data[offset - start : stop - start]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """The bytes of each `(offset, length)`, in the asked order; near ones share a request."""

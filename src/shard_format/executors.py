@@ -45,6 +45,7 @@ __all__ = [
     "RemoteTraceback",
     "WorkerLost",
     "make_executor",
+    "part_of",
 ]
 
 Item = TypeVar("Item")
@@ -261,6 +262,16 @@ class Executor(ABC):
         )
         lost.numbers, lost.has_begun = numbers, has_begun
         return lost
+
+
+def part_of(count: int, part: tuple[int, int]) -> slice:
+    """The items of one of several parts, `(3, 16)` for the third of 16. All parts together have each item once."""
+    number, parts = part
+    if not 1 <= number <= parts:
+        raise InvalidArgument(
+            "the part does not exist", expected="1/N to N/N", found=f"{number}/{parts}"
+        )
+    return slice(count * (number - 1) // parts, count * number // parts)
 
 
 def _run_items(work: Callable[[Any], Any], items: list[Any]) -> _RunResult:

@@ -100,7 +100,7 @@ def _of_version(version: int, reader: ShardReader, hashes: Mapping[str, str]) ->
 def _hash_entries(
     source: ShardReader, progress: Callable[[int, int], None] | None
 ) -> dict[str, str]:
-    names = [name for name in source.names() if name != IDENTITY_ENTRY]
+    names = [name for name in source.names_in_file() if name != IDENTITY_ENTRY]
     sizes = [source.info(name).size for name in names]
     total = sum(sizes)
     hashes: dict[str, str] = {}
@@ -114,16 +114,18 @@ def _hash_entries(
                 done += size
                 progress(done, total)
 
-    def hash_run(run: list[str]) -> None:
-        for name in run:
-            hashes[name] = _hash_entry(source, name, advance)
+    with source.in_order() as reader:
 
-    for_each(
-        batches(names, sizes),
-        hash_run,  # type: ignore[arg-type] # slices of a list are lists
-        thread_count(source.threads, total),
-    )
-    return {name: hashes[name] for name in names}
+        def hash_run(run: list[str]) -> None:
+            for name in run:
+                hashes[name] = _hash_entry(reader, name, advance)
+
+        for_each(
+            batches(names, sizes),
+            hash_run,  # type: ignore[arg-type] # slices of a list are lists
+            thread_count(reader.threads, total),
+        )
+    return {name: hashes[name] for name in source.names() if name != IDENTITY_ENTRY}
 
 
 def _hash_entry(
@@ -199,6 +201,7 @@ def verify_identity(
     expected: Identity | str | None = None,
     *,
     version: int | None = None,
+    hashes: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Identity:
     """Recomputes the identity and compares it; returns it if it fits.
@@ -211,6 +214,7 @@ def verify_identity(
         expected: an `Identity`, or its 64 hex digits, obtained from somewhere you trust. None compares
             with what the file says about itself, which finds damage but not deliberate changes.
         version: the version of the 64 hex digits, if you know it.
+        hashes: the SHA-256 of each entry, as `shard_format.verify.check` has found them now; None reads them.
         progress: as for `compute_identity`.
 
     Raises:
@@ -219,7 +223,9 @@ def verify_identity(
     """
     if not isinstance(source, ShardReader):
         with ShardReader(source) as reader:
-            return verify_identity(reader, expected, version=version, progress=progress)
+            return verify_identity(
+                reader, expected, version=version, hashes=hashes, progress=progress
+            )
     if isinstance(expected, str) and not _is_hash(expected):
         raise InvalidArgument(
             "this is not an identity", expected="64 lower-case hex digits", found=repr(expected)
@@ -233,7 +239,10 @@ def verify_identity(
             path=source.name,
             hint="pass the expected identity",
         )
-    hashes = _hash_entries(source, progress)
+    if hashes is None:
+        hashes = _hash_entries(source, progress)
+    else:
+        hashes = {name: hashes[name] for name in source.names() if name != IDENTITY_ENTRY}
     actual = Identity(hashes)
     for vouched in (stored, expected):
         if isinstance(vouched, Identity):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict, cast
 from weakref import ref
 
@@ -16,7 +18,6 @@ from shard_format.sources import (
     BytesSource,
     FileObjectSource,
     FileSource,
-    can_view,
     is_url,
     open_file,
 )
@@ -61,13 +62,10 @@ def open_source(
     if isinstance(source, str) and is_url(source):
         from shard_format.remote import open_url  # imports what HTTP needs
 
-        opened = open_url(source, storage_options, **opening)
-        if not _COPYING.get() or can_view(opened):
-            return opened
-        from shard_format.sequential import temporary_copy
-
-        with closing(opened):
-            return temporary_copy(opened)
+        open_it = partial(open_url, source, storage_options, **opening)
+        copies = _COPIES.get()
+        key = source, repr(storage_options)
+        return open_it() if copies is None else copies.open(key, open_it)
     if isinstance(source, (FileSource, BytesSource)) and not storage_options:
         return source
     if storage_options:
@@ -115,13 +113,16 @@ def copying_urls() -> Iterator[None]:
     """URLs that are opened within the block, in this thread and in those that help it, are copied first.
 
     For someone who reads all of a file, perhaps several times and in any order: the file is fetched once, in large blocks,
-    into a temporary file that has no name and vanishes when it is closed. Errors still name the URL.
+    into a temporary file that has no name and vanishes when the block has ended and nobody has it open. Errors still name
+    the URL. A block within a block also has the copies of the outer one.
     """
-    token = _COPYING.set(True)
+    copies = _Copies(_COPIES.get())
+    token = _COPIES.set(copies)
     try:
         yield
     finally:
-        _COPYING.reset(token)
+        _COPIES.reset(token)
+        copies.close()
 
 
 @contextmanager
@@ -137,6 +138,46 @@ def sharing_files() -> Iterator[None]:
         yield
     finally:
         _SHARED.reset(token)
+
+
+class _Copies:
+    """The copies of URLs in a block.
+
+    Args:
+        outer: those of the block around it.
+    """
+
+    def __init__(self, outer: _Copies | None) -> None:
+        self._outer = outer
+        self._lock = threading.Lock()
+        # One lock for each URL: threads copy several at once, and each of them once.
+        self._locks: dict[tuple[str, str], threading.Lock] = {}
+        self._files: dict[tuple[str, str], FileSource] = {}
+
+    def open(self, key: tuple[str, str], open_one: Callable[[], ByteSource]) -> ByteSource:
+        """A source of its own on the copy; `key` is the URL and the options for it."""
+        with self._lock:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            known = self.known(key)
+            if known is None:
+                from shard_format.sequential import temporary_copy
+
+                opened = open_one()
+                if hasattr(opened, "view"):  # `file://` is here already
+                    return opened
+                with closing(opened):
+                    known = self._files[key] = temporary_copy(opened)
+            return known.another()
+
+    def known(self, key: tuple[str, str]) -> FileSource | None:
+        """The copy of this block, or of one around it."""
+        found = self._files.get(key)
+        return self._outer.known(key) if found is None and self._outer is not None else found
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
 
 
 class _Group:
@@ -160,5 +201,5 @@ def _release(reference: ref[FileSource]) -> None:
         source.release()
 
 
-_COPYING: ContextVar[bool] = ContextVar("_COPYING", default=False)
+_COPIES: ContextVar[_Copies | None] = ContextVar("_COPIES", default=None)
 _SHARED: ContextVar[_Group | None] = ContextVar("_SHARED", default=None)

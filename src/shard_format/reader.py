@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -26,6 +28,7 @@ from shard_format.opening import open_source
 from shard_format.parallel import batches, for_each, thread_count
 from shard_format.registry import DEFAULT_LIMITS, Limits, role_label
 from shard_format.schema import Schema
+from shard_format.sequential import SequentialSource
 from shard_format.sources import ByteSource, SourceLike, can_view
 from shard_format.verify import check as check_file
 
@@ -174,6 +177,11 @@ class ShardReader:
     def names(self) -> list[str]:
         """All names, in the order of the index."""
         return self._index.names()
+
+    def names_in_file(self) -> list[str]:
+        """All names, in the order in which the content of the entries lies in the file."""
+        names = self.names()
+        return [names[row] for row in np.argsort(self.index["data_offset"], kind="stable")]
 
     def row_of(self, name: str) -> IndexRow:
         """The fields of an entry's row of the index."""
@@ -403,6 +411,11 @@ class ShardReader:
         """
         yield from self._iter(name, self._content.iter_pieces)
 
+    def iter_verified(self, name: str) -> Iterator[memoryview]:
+        """Like `iter_entry`, and after the last piece every rule about the entry is checked."""
+        check = partial(self._content.with_checks().iter_pieces, check_table=True)
+        yield from self._iter(name, check)
+
     def iter_stored(self, name: str) -> Iterator[memoryview]:
         """The bytes of an entry as they are stored, compressed or not, in pieces and unchecked."""
         yield from self._iter(name, self._content.iter_stored)
@@ -448,10 +461,9 @@ class ShardReader:
             name: the entry.
             progress: called with the size of each piece of content.
         """
-        for piece in self._iter(name, self._content.with_checks().iter_pieces):
+        for piece in self.iter_verified(name):
             if progress is not None:
                 progress(len(piece))
-        self._on(name, self._content.check_seek_table)
 
     def verify(self, *, progress: Callable[[int, int], None] | None = None) -> None:
         """Reads every byte of the file and checks every rule; returns if all hold.
@@ -470,6 +482,28 @@ class ShardReader:
                 raise finding.error
 
     # --- life
+
+    @contextmanager
+    def in_order(self) -> Iterator[Self]:
+        """The same file, for someone who reads entries once and in the order of `names_in_file`.
+
+        A remote file then comes in blocks of 8 MiB, the next of which are fetched meanwhile; it is read by one thread,
+        and ends with the block. Of a local file it is this reader.
+        """
+        if can_view(self.source) or isinstance(self.source, SequentialSource):
+            yield self
+            return
+        header = self.header
+        source = SequentialSource(self.source, header.data_section_offset)
+        reader = object.__new__(type(self))
+        content = Content(source, header, self.limits, 1, self._check)
+        own = {"source": source, "threads": 1, "_content": content, "_owns_source": False}
+        reader.__dict__.update(self.__dict__, **own)
+        try:
+            yield reader
+        finally:
+            reader.close()
+            source.release()
 
     def adopt_source(self) -> None:
         """Makes the source the reader's own: closing the reader closes it."""

@@ -252,7 +252,9 @@ def _store_of(url: str, storage_options: Mapping[str, Any] | None) -> _UrlStore:
     if scheme in STORE_SCHEMES:
         return ObjectStores(options)
     if scheme == "hf":
-        return Filesystem(require("huggingface_hub", "huggingface").HfFileSystem(**options))
+        hub = require("huggingface_hub", "huggingface").HfFileSystem(**options)
+        # Otherwise it fetches 5 MiB more with each range, in case they are wanted next.
+        return Filesystem(hub, cache_type="none")
     _refuse_options(url, options, _HTTP_OPTIONS if scheme in WEB_SCHEMES else ())
     return _MEMORY if scheme == "memory" else _Web(options)
 

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from shard_format._kernels import filled_bytes
 from shard_format.errors import ShardIOError
 from shard_format.sources import FileSource
 
@@ -92,20 +93,32 @@ class SequentialSource:
         self._elsewhere = -1
 
     def _read_blocks(self, offset: int, stop: int) -> bytes:
-        pieces: list[bytes] = []
-        at = offset
-        while at < stop:
-            self._fetch_around(at)
-            block = next(one for one in self._blocks if one.start <= at < one.stop)
-            try:
-                data = block.data.result()
-            except BaseException:
-                # A later read may try again.
-                self._restart(offset)
-                raise
-            pieces.append(data[at - block.start : stop - block.start])
-            at += len(pieces[-1])
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        block, data = self._block_at(offset)
+        if stop <= block.stop:
+            return data[offset - block.start : stop - block.start]
+
+        def fill(out: memoryview) -> None:
+            at = offset
+            while at < stop:
+                block, data = self._block_at(at)
+                piece = memoryview(data)[at - block.start : stop - block.start]
+                out[at - offset : at - offset + len(piece)] = piece
+                at += len(piece)
+
+        # In place: blocks that are left behind go at once.
+        del block, data
+        return filled_bytes(stop - offset, fill)
+
+    def _block_at(self, at: int) -> tuple[_FetchedBlock, bytes]:
+        """The block that has a byte, and its bytes; those behind it are asked for."""
+        self._fetch_around(at)
+        block = next(one for one in self._blocks if one.start <= at < one.stop)
+        try:
+            return block, block.data.result()
+        except BaseException:
+            # A later read may try again.
+            self._restart(block.start)
+            raise
 
     def _fetch_around(self, at: int) -> None:
         """Asks for the block of a byte and those behind it; drops all but one before it."""
@@ -129,20 +142,25 @@ class _FetchedBlock(NamedTuple):
     data: Future[bytes]
 
 
-def temporary_copy(source: ByteSource) -> FileSource:
-    """All of a source in a temporary file without a name, which vanishes when it is closed. It has the name of the source.
+def temporary_copy(source: ByteSource, start: int = 0, stop: int | None = None) -> FileSource:
+    """A source in a temporary file without a name, which vanishes when it is closed. It has the name of the source.
+
+    Args:
+        source: has the bytes.
+        start, stop: copies this part of it only.
 
     Raises:
         ShardIOError: the source cannot be read, or the folder for temporary files has no room.
     """
     import tempfile
 
-    reader = SequentialSource(source)
-    size = source.size()
+    stop = source.size() if stop is None else stop
+    reader = None if isinstance(source, SequentialSource) else SequentialSource(source, start, stop)
+    read_at = (reader or source).read_at
     try:
         with tempfile.TemporaryFile(prefix="shard-", buffering=0) as file:
-            for at in range(0, size, _PIECE):
-                piece = memoryview(reader.read_at(at, min(_PIECE, size - at)))
+            for at in range(start, stop, _PIECE):
+                piece = memoryview(read_at(at, min(_PIECE, stop - at)))
                 while piece:
                     piece = piece[file.write(piece) :]
             number = os.dup(file.fileno())
@@ -151,10 +169,11 @@ def temporary_copy(source: ByteSource) -> FileSource:
     except OSError as error:
         problem = f"cannot copy {source.name} to a temporary file"
         failure = ShardIOError.wrap(error, problem, tempfile.gettempdir())
-        failure.hint = f"it needs {size} bytes there; TMPDIR names another folder"
+        failure.hint = f"it needs {stop - start} bytes there; TMPDIR names another folder"
         raise failure from error
     finally:
-        reader.release()
+        if reader is not None:
+            reader.release()
     copy = FileSource(number, number)
     copy.name = source.name
     return copy

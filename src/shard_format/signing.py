@@ -19,7 +19,7 @@ from shard_format.registry import DEFAULT_LIMITS
 from shard_format.sources import read_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -119,6 +119,7 @@ def verify(
     signature: Signature | str | os.PathLike[str],
     public_key: Ed25519PublicKey,
     *,
+    hashes: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Identity:
     """Returns the identity if the file has the content that the holder of the key signed.
@@ -129,7 +130,7 @@ def verify(
         source: the file.
         signature: the signature, or the path of its file.
         public_key: a key that you trust. The one inside the signature is not used.
-        progress: as for `compute_identity`.
+        hashes, progress: as for `verify_identity`.
 
     Raises:
         BadSignature: the signature was made with another key or for another identity.
@@ -149,7 +150,13 @@ def verify(
             rule="S-SIG-1",
             hint="check which public key the signer published",
         ) from None
-    return verify_identity(source, signature.identity, version=signature.version, progress=progress)
+    return verify_identity(
+        source,
+        signature.identity,
+        version=signature.version,
+        hashes=hashes,
+        progress=progress,
+    )
 
 
 def load_private_key(path: str | os.PathLike[str]) -> Ed25519PrivateKey:

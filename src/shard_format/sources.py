@@ -464,6 +464,12 @@ class FileSource:
             self._shared = files
             files.opened(self)
 
+    def another(self) -> FileSource:
+        """A source of its own on the same open file."""
+        other = object.__new__(FileSource)
+        other.__dict__.update(self.__dict__, _map=None)
+        return other
+
     def release(self) -> None:
         """Closes the file until the next read. What other threads read, and views, stay valid."""
         if self._file is not _CLOSED:

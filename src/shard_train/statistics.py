@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -88,44 +89,85 @@ def compute_stats(
         InvalidArgument: an argument is not valid.
         ShardError: a subclass that says which file cannot be read and why.
     """
-    shares = tuple(sorted({float(share) for share in quantiles}))
-    for share in shares:
-        if not (math.isfinite(share) and 0 <= share <= 1):
-            raise InvalidArgument("a quantile must be a share", expected="0 to 1", found=share)
+    shares = check_shares(quantiles)
     if threads is not None and threads < 1:
         raise InvalidArgument("threads must be at least 1", found=threads)
     data = ds if isinstance(ds, EpisodeDataset) else EpisodeDataset(ds, window=1)
 
+    totals = accumulate(data, range(len(data.lengths)), threads, progress, executor)
+    return totals.finish(shares, data.data_fingerprint)
+
+
+@dataclass
+class Totals:
+    """What is known about some episodes."""
+
+    channels: dict[str, ChannelAccumulator] = field(default_factory=dict)
+    episodes: int = 0
+    """How many were read."""
+    left_out: int = 0
+    """How many could not be read."""
+    steps: int = 0
+
+    def join(self, other: Totals) -> None:
+        """Take in what is known about other episodes of the dataset, which come later in it."""
+        self.episodes += other.episodes
+        self.left_out += other.left_out
+        self.steps += other.steps
+        for key, one in other.channels.items():
+            if key in self.channels:
+                self.channels[key].join(one)
+            else:
+                self.channels[key] = one
+
+    def finish(self, quantiles: Sequence[float], fingerprint: str) -> Stats:
+        """Return the statistics."""
+        if not self.episodes:
+            raise InvalidArgument(
+                "no episode of the dataset can be read",
+                found=f"{self.left_out} episodes, all of them left out",
+            )
+        channels = {key: total.finish(quantiles) for key, total in self.channels.items()}
+        return Stats(channels, (fingerprint,), self.episodes, self.steps)
+
+
+def accumulate(
+    data: EpisodeDataset,
+    numbers: range,
+    threads: int | None,
+    progress: Callable[[int, int], None] | None,
+    executor: Executor | None,
+) -> Totals:
+    """Read the episodes of these numbers; arguments as for `compute_stats`."""
     step_bytes = sum(dtype.itemsize * prod(shape) for dtype, shape in data.channels.values())
-    totals: dict[str, ChannelAccumulator] = {}
-    episodes = steps = done = 0
-    read, numbers = _EpisodeReader(data), range(len(data.lengths))
+    lengths = data.lengths[numbers.start : numbers.stop].tolist()
+    totals, done = Totals(), 0
+    read = _EpisodeReader(data)
     results: Iterable[_Read]
     if executor is None:
         at_once = available_threads() if threads is None else threads
         results = ordered_parallel(numbers, read, at_once)
     else:
         results = (found for _, found in executor.run(read, numbers, in_order=True))
-    for number, (length, found) in enumerate(zip(data.lengths.tolist(), results, strict=True)):
+    for number, length, found in zip(numbers, lengths, results, strict=True):
         if isinstance(found, ShardError):
             data.leave_out(data.paths[number], found)
+            totals.left_out += 1
         else:
-            episodes, steps = episodes + 1, steps + length
-            for key, one in found.items():
-                if key in totals:
-                    totals[key].join(one)
-                else:
-                    totals[key] = one
+            totals.join(Totals(found, 1, 0, length))
         done += length
         if progress is not None:
-            progress(done * step_bytes, int(data.lengths.sum()) * step_bytes)
-    if not episodes:
-        raise InvalidArgument(
-            "no episode of the dataset can be read",
-            found=f"{len(data.lengths)} episodes, all of them left out",
-        )
-    channels = {key: total.finish(shares) for key, total in totals.items()}
-    return Stats(channels, (data.data_fingerprint,), episodes, steps)
+            progress(done * step_bytes, sum(lengths) * step_bytes)
+    return totals
+
+
+def check_shares(quantiles: Sequence[float]) -> tuple[float, ...]:
+    """Return shares in order, each once; raise if a number is not a share."""
+    shares = tuple(sorted({float(share) for share in quantiles}))
+    for share in shares:
+        if not (math.isfinite(share) and 0 <= share <= 1):
+            raise InvalidArgument("a quantile must be a share", expected="0 to 1", found=share)
+    return shares
 
 
 class _EpisodeReader:
@@ -246,6 +288,30 @@ class ChannelAccumulator:
             else:
                 self.moments.join(other.moments)
             self._sample(other.rows, other.draws)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all that is known, for `of_arrays`."""
+        moments = {} if self.moments is None else vars(self.moments)
+        return {"rows": self.rows, "draws": self.draws, **moments}
+
+    @classmethod
+    def of_arrays(
+        cls, dtype: DType, shape: tuple[int, ...], arrays: dict[str, NDArray[Any]]
+    ) -> ChannelAccumulator:
+        """Make one of what `to_arrays` returned; it can be joined and finished, not added to."""
+        found = cls(dtype, shape)
+        moments = _Moments(np.zeros((0, prod(group_shape(dtype, shape))), dtype.numpy_dtype))
+        names = vars(moments).keys()
+        found.rows, found.draws = arrays.pop("rows"), arrays.pop("draws")
+        if arrays:
+            found.moments = moments
+            vars(moments).update({name: arrays[name] for name in names})
+        return found
+
+    @property
+    def kind(self) -> tuple[DType, tuple[int, ...]]:
+        """The type of the channel, and the shape of one step."""
+        return self._dtype, self._shape
 
     def finish(self, quantiles: Sequence[float]) -> ChannelStats:
         """Return the statistics."""

@@ -173,3 +173,13 @@ class TestInputs:
         result = wshard("stats", tmp_path / "empty")
         assert result.code == Exit.USAGE
         assert "no episodes found" in result.err
+
+    def test_parts_become_statistics(self, wshard: Run, folder: Path) -> None:
+        for number in (2, 1):
+            result = wshard("stats", folder, "--part", f"{number}/2")
+            assert result.code == Exit.OK
+            assert not written(folder).exists()
+        result = wshard("commit", written(folder))
+        assert (result.code, "3 episodes, 63 steps" in result.out) == (Exit.OK, True)
+        assert load_stats(folder).episodes == 3
+        assert wshard("stats", folder, "--part", "3/2").code == Exit.USAGE

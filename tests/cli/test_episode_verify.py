@@ -202,6 +202,12 @@ class TestVerify:
 
 
 class TestDoctor:
+    def test_parts_together_examine_each_episode_once(self, wshard: Run, folder: Path) -> None:
+        whole = [one["file"] for one in wshard("doctor", "--json", folder).json["files"]]
+        parts = [wshard("doctor", "--json", folder, "--part", f"{n}/3") for n in (1, 2, 3)]
+        assert [one["file"] for part in parts for one in part.json["files"]] == whole
+        assert wshard("doctor", folder, "--part", "0/3").code == Exit.USAGE
+
     def test_a_good_episode_is_healthy(self, wshard: Run, episode: Path) -> None:
         result = wshard("doctor", episode)
         assert result.code == Exit.OK

@@ -21,6 +21,7 @@ from shard_format.layout import align
 from shard_format.verify import check
 from tests.conformance.program import container_step
 from tests.each import for_each
+from tests.shard_format.support import PlainSource
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 VALID = sorted((VECTORS / "valid").glob("*.json"))
@@ -75,6 +76,18 @@ def test_the_files_of_episodes_are_valid_containers() -> None:
             reader.read_many(reader.names())
             profile = {"bad_profile"}  # an episode that is none is still a container
             assert {finding.code for finding in check(reader).errors} <= profile, path
+
+
+@for_each("description", [*VALID, *INVALID])
+def test_a_source_that_is_read_forward_has_the_same_findings(description: Path) -> None:
+    case, path = load(description)
+    if case.get("when") == "open":
+        return
+    found = []
+    for source in (path, PlainSource(path)):
+        with ShardReader(source) as reader:
+            found.append([(one.code, one.entry, one.message) for one in check(reader).findings])
+    assert found[0] == found[1]
 
 
 class TestValid:

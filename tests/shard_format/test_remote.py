@@ -433,6 +433,21 @@ class TestReader:
         assert found == [noise(500, number) for number in (3, 19, 0, 7)]
         assert server.counted() == 1
 
+    def test_small_entries_that_are_read_one_after_the_other_come_64_kib_at_a_time(
+        self, tmp_path: Path, server: Server
+    ) -> None:
+        path = tmp_path / "many.shard"
+        with ShardWriter(path, fsync=False) as writer:
+            writer.write_entry("large", noise(HEAD))
+            for number in range(90):
+                writer.write_entry(f"{number:02d}", noise(2000, number))
+        server.files["/many.shard"] = path.read_bytes()
+        with ShardReader(server.url("/many.shard")) as reader:
+            server.counted()
+            for number in range(90):
+                assert reader.read_entry(f"{number:02d}") == noise(2000, number)
+        assert server.counted() == 4
+
     def test_entries_far_apart_are_fetched_side_by_side(self, server: Server) -> None:
         meeting = threading.Barrier(3, timeout=10)
 

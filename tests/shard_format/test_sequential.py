@@ -235,6 +235,23 @@ class TestCopies:
         for source in sources:
             source.close()
 
+    def test_a_url_that_is_opened_again_is_the_same_copy(self, server: RangeServer) -> None:
+        url = server.put("file", noise(1000))
+        with copying_urls():
+            first = open_source(url)
+            with copying_urls():
+                inner = map_in_order([url] * 5, open_source, 3)
+                inner.append(open_source(server.put("other", noise(1000, 1))))
+            first.close()
+            # What a block has opened stays open behind it, and its own copies are forgotten.
+            assert [source.read_at(0, 9) for source in inner[:5]] == [noise(1000)[:9]] * 5
+            assert server.counter.taken().requests == 2
+            open_source(server.put("other", noise(1000, 1))).close()
+        assert server.counter.taken().requests == 1
+        for source in inner:
+            assert source.size() == 1000
+            source.close()
+
     def test_a_full_disk_names_the_folder_and_the_url(
         self, server: RangeServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:

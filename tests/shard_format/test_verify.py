@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shard_format import Role, ShardReader, ShardWriter
+from shard_format import Role, ShardReader, ShardWriter, compute_identity, verify_identity
 from shard_format.errors import BadProfile, ChecksumMismatch, ShardError, ShardIOError
 from shard_format.verify import check
 from tests.shard_format.support import (
@@ -68,6 +68,22 @@ class TestEntries:
         assert report.entries == 6
         assert report.bytes == (3 + 9 + 2 + 5 + 4) * MIB
         assert (report.errors, report.warnings) == ((), ())
+
+    @pytest.mark.parametrize("most_held", [16 * MIB, 1000])
+    def test_a_source_without_views_is_read_once_from_start_to_end(
+        self, large: Path, most_held: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Entries above that go to a temporary file.
+        monkeypatch.setattr("shard_format._content._MOST_HELD", most_held)
+        with ShardReader(large) as reader:
+            expected = compute_identity(reader)
+        source = PlainSource(large)
+        with ShardReader(source) as reader:
+            hashes: dict[str, str] = {}
+            report = check(reader, hashes=hashes)
+            assert verify_identity(reader, expected, hashes=hashes) == expected
+        assert (report.ok, report.entries, report.warnings) == (True, 6, ())
+        assert source.bytes_read <= 1.05 * source.size()
 
     @pytest.mark.parametrize("name", ["raw", "zstd", "lz4", "seekable", "stream"])
     @pytest.mark.parametrize("place", ["start", "middle", "end"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from shard_format.canonical_json import canonical
-from shard_format.errors import FormatError, InvalidArgument, ReferenceMismatch
-from shard_train import EpisodeDataset, compute_stats
+from shard_format.errors import BadMetadata, FormatError, InvalidArgument, ReferenceMismatch
+from shard_train import EpisodeDataset, compute_stats, load_stats
 from shard_train._stats import Scaling, group_shape
 from shard_train.statistics import DEFAULT_QUANTILES, ChannelAccumulator, channel_fields
+from shard_train.stats_parts import commit_stats, save_part
 from tests.shard_train.dataset_support import arrays_of, write_folder
 from tests.wshard.support import save
 from wshard import Channel, ChunkedEpisodeWriter, Episode, add_lane
@@ -24,7 +26,6 @@ from wshard.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -436,3 +437,53 @@ def test_the_largest_numbers_are_measured_and_scaled_without_warnings(kind: DTyp
         scaled = Scaling(offset, scale, kind, ()).forward(values)
     assert (float(stats.min), float(stats.max)) == (-largest, largest)
     np.testing.assert_allclose(scaled, [3, 2.5, 3, 2.5], rtol=1e-6)
+
+
+class TestParts:
+    """Statistics that several machines compute."""
+
+    def test_parts_together_are_the_whole(self, folder: Path, tmp_path: Path) -> None:
+        data = EpisodeDataset(folder, window=1)
+        path = str(tmp_path / "all.wshard-stats")
+        # More parts than episodes: some have none.
+        for number in (3, 1, 7, 2, 6, 5, 4):
+            save_part(data, path, (number, 7), quantiles=(0.25, 0.5))
+        stats = commit_stats(path)
+        whole = compute_stats(data, quantiles=(0.25, 0.5))
+        assert (stats.episodes, stats.steps) == (whole.episodes, whole.steps)
+        assert stats.fingerprints == whole.fingerprints
+        assert set(stats) == set(whole)
+        for key, one in whole.items():
+            found = stats[key]
+            for name in ("count", "nan", "inf", "min", "max"):
+                np.testing.assert_array_equal(getattr(found, name), getattr(one, name))
+            for name in ("mean", "std"):
+                np.testing.assert_allclose(getattr(found, name), getattr(one, name), rtol=1e-14)
+            for share in (0.25, 0.5):
+                np.testing.assert_array_equal(found.quantiles[share], one.quantiles[share])
+        assert [one.name for one in tmp_path.iterdir()] == ["all.wshard-stats"]
+        # Again, as after a kill at the end.
+        assert fields_of(commit_stats(path)) == fields_of(stats)
+        assert fields_of(load_stats(path, data)) == fields_of(stats)
+
+    def test_parts_that_are_missing_or_of_other_data_are_named(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        data = EpisodeDataset(folder, window=1)
+        path = str(tmp_path / "all.wshard-stats")
+        with pytest.raises(InvalidArgument, match="no parts"):
+            commit_stats(path)
+        save_part(data, path, (1, 2))
+        with pytest.raises(InvalidArgument, match="missing"):
+            commit_stats(path)
+        with pytest.raises(InvalidArgument, match="does not exist"):
+            save_part(data, path, (3, 2))
+        other = EpisodeDataset(write_folder(tmp_path / "other", (5, 6)), window=1)
+        part = Path(save_part(other, path, (2, 2)))
+        with pytest.raises(InvalidArgument, match="fingerprint"):
+            commit_stats(path)
+        part.write_bytes(part.read_bytes()[:-100])
+        with pytest.raises(BadMetadata, match="2-of-2"):
+            commit_stats(path)
+        save_part(data, path, (2, 2))
+        assert commit_stats(path).episodes == len(LENGTHS)

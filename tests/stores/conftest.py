@@ -38,6 +38,11 @@ def moto() -> Iterator[Bucket]:
 
 
 @pytest.fixture(scope="session")
+def google(moto: Bucket) -> Bucket:
+    return servers.google(moto)
+
+
+@pytest.fixture(scope="session")
 def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
     with servers.versitygw(tmp_path_factory.mktemp("versitygw")) as bucket:
         yield bucket

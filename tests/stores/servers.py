@@ -73,7 +73,10 @@ class Bucket:
         import obstore
         from obstore.store import from_url
 
-        obstore.put(from_url(self.root, **self.options), key, data)
+        options = dict(self.options)
+        if self.root.startswith("gs:"):
+            options["base_url"] = options.pop("endpoint")
+        obstore.put(from_url(self.root, **options), key, data)
         return f"{self.root}/{key}"
 
 
@@ -94,6 +97,16 @@ def moto() -> Iterator[Bucket]:
     bucket.make("bucket")
     yield bucket
     server.stop()
+
+
+def google(moto: Bucket) -> Bucket:
+    """A bucket of moto that obstore takes for one of Google.
+
+    obstore uses Google's XML API, which reads, lists and writes as S3 does. What S3 does not have, moto does not notice:
+    it ignores the condition that an object must not exist.
+    """
+    moto.make("bucketofgoogle")
+    return Bucket(moto.endpoint, "gs://bucketofgoogle", {"bearer_token": "testing"})
 
 
 @contextmanager

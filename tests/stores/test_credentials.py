@@ -10,7 +10,7 @@ import pytest
 
 from shard_format._credentials import ProfileCredentials, find_credentials
 from shard_format.errors import AccessDenied, InvalidArgument
-from shard_format.remote import open_url
+from shard_format.remote import open_url, upload
 from tests.stores.fault_proxy import status
 
 if TYPE_CHECKING:
@@ -193,6 +193,30 @@ class TestWithout:
         with pytest.raises(AccessDenied):
             open_url(moto.put("private", b"content"), options)
         assert "authorization" not in moto_proxy.headers[0]
+
+    @pytest.mark.parametrize("is_variable", [False, True])
+    def test_anonymous_writes_to_google_ask_no_other_server_for_a_token(
+        self,
+        google: Bucket,
+        moto_proxy: FaultProxy,
+        tmp_path: Path,
+        is_variable: bool,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        url = google.put("public", b"content")
+        options: dict[str, Any] = {"endpoint": moto_proxy.url, "allow_http": True}
+        if is_variable:
+            monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
+        else:
+            options["anonymous"] = True
+        with pytest.raises(AccessDenied):
+            open_url(url, options)
+        assert "authorization" not in moto_proxy.headers[-1]
+        (tmp_path / "file").write_bytes(b"other")
+        moto_proxy.always = status(401)
+        with pytest.raises(AccessDenied):
+            upload(str(tmp_path / "file"), url, options)
+        assert moto_proxy.log[-1].method == "PUT"
 
 
 @pytest.mark.parametrize("store", ["moto", "versitygw"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,15 +10,18 @@ import pytest
 
 from shard_cli.exits import Exit
 from shard_cli.main import main
+from shard_cli.programs import WSHARD
 from shard_format import ShardWriter
 from shard_format.errors import MissingFile, ReferenceMismatch, UnsafePath
 from tests.stores.counting import RangeServer, range_server
-from wshard import Episode, load_wshard
+from wshard import Episode, load_wshard, save_wshard
 from wshard.chunked import ChunkedEpisodeReader, ChunkedEpisodeWriter, validate_chunk_continuity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.stores.servers import Bucket
 
 
 @pytest.fixture
@@ -96,3 +100,25 @@ def test_a_manifest_leads_nowhere_else(server: RangeServer, tmp_path: Path, uri:
 
     with pytest.raises(UnsafePath):
         Manifest.read(url).verify()
+
+
+def test_chunks_below_a_folder_count_with_their_manifest(
+    moto: Bucket,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SHARD_STORAGE_OPTIONS", json.dumps(moto.options))
+    episode = Episode(id="run", length=30)
+    episode.actions["ctrl"] = np.arange(30, dtype="f4")
+    with ChunkedEpisodeWriter(tmp_path / "run", "run", 10, fsync=False) as writer:
+        writer.write_episode(episode)
+    save_wshard(episode, tmp_path / "run" / "single.wshard", fsync=False)
+    for path in (tmp_path / "run").iterdir():
+        moto.put(f"chunked/{path.name}", path.read_bytes())
+    assert main(["verify", "--json", "s3://bucket/chunked"], WSHARD) == Exit.OK
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert [(one["file"].rpartition("/")[2], one["files"]) for one in files] == [
+        ("run_manifest.wshard", 4),
+        ("single.wshard", 1),
+    ]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _RANGE: Final = re.compile(r"(-?[0-9]{1,18})?:(-?[0-9]{1,18})?")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_STATS: Final = ".wshard-stats"
 
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
@@ -141,8 +142,15 @@ def _report(report: ConversionReport, console: Console) -> Exit:
 
 
 def _run_commit(args: argparse.Namespace, console: Console) -> Exit:
+    from shard_train.stats_parts import commit_stats, has_parts
     from wshard.convert import commit_parts
 
+    if args.target.endswith(_STATS) or has_parts(args.target):
+        stats = commit_stats(args.target)
+        facts = {"output": args.target, "episodes": stats.episodes, "steps": stats.steps}
+        amounts = f"{count(stats.episodes, 'episode')}, {count(stats.steps, 'step')}"
+        console.report(facts, f"{printable(args.target)}: {amounts}")
+        return Exit.OK
     return _report(commit_parts(args.target), console)
 
 
@@ -283,14 +291,19 @@ wshard convert data.h5 episodes --map map.json --dry-run       # what would beco
 COMMIT = arg.Command(
     "commit",
     _run_commit,
-    (arg.positional("target", "DST", "the folder, as 'wshard convert --part' was given it"),),
+    (
+        arg.positional(
+            "target", "DST", "what the parts become: the folder, or the file of statistics"
+        ),
+    ),
     """
-make a folder of parts that machines converted
+make a folder, or statistics, of parts
 
 Checks that all parts are there and complete. Then moves their episodes into one folder, which gets
-its name in one step. No episode is copied. Give the command again if it was killed.
+its name in one step, or joins their statistics. No episode is copied. Give the command again if it was killed.
 
-wshard commit droid         # after 'wshard convert … droid --part 1/64' to '--part 64/64'
-wshard commit droid --json  # the report as JSON
+wshard commit droid                    # after 'wshard convert … droid --part 1/64' to '--part 64/64'
+wshard commit recordings.wshard-stats  # after 'wshard stats recordings --part …'
+wshard commit droid --json             # the report as JSON
 """,
 )

@@ -10,6 +10,7 @@ from shard_cli import arguments as arg
 from shard_cli.episode_options import SUFFIX, report_recordings
 from shard_cli.exits import Exit, worst
 from shard_cli.kinds import kind_of
+from shard_cli.pack_output import parse_part
 from shard_cli.text import count, printable
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ _VERDICTS: Final = {
 def _run(args: argparse.Namespace, console: Console) -> Exit:
     is_episodes = console.program == "wshard"
     args.ignored = _ignored(args.ignore) if is_episodes else frozenset()
-    leftovers = _leftovers(args, console) if is_episodes else []
+    # What lies beside the episodes is the business of the first part.
+    with_others = is_episodes and (args.part is None or parse_part(args.part)[0] == 1)
+    leftovers = _leftovers(args, console) if with_others else []
     arguments = _with_episodes(args.files) if leftovers else args.files
     diagnoses: list[Diagnosis] = []
     # Episodes are examined several at once.
@@ -45,7 +48,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
             if not console.as_json:
                 _show(diagnosis, console, strict=args.strict and is_episodes)
     codes = [diagnosis.exit(strict=args.strict) for diagnosis in diagnoses]
-    recordings = report_recordings(args.files, console) if is_episodes else []
+    recordings = report_recordings(args.files, console) if with_others else []
     if args.strict and any(
         one["state"] in ("abandoned", "unfinished") for one in (*leftovers, *recordings)
     ):
@@ -228,6 +231,10 @@ WSHARD = arg.Command(
         arg.flag("--strict", "also exit with code 1 for warnings"),
         arg.flag("--clean", "remove hidden temporary files that killed writers left in folders"),
         arg.repeated("--ignore CODE,…", "leave out findings with these codes, even errors"),
+        arg.option(
+            "--part K/N",
+            "examine only the K-th of N parts of the episodes, while other machines examine the others",
+        ),
         arg.JOBS,
         *arg.ENGINE,
         arg.MAX_DECOMPRESSED,
@@ -243,6 +250,7 @@ writers left; never removes recordings (*.wshard.partial), which 'wshard recover
 wshard doctor ep_001.wshard                                   # one episode
 wshard doctor recordings/                                     # a folder, with a summary by code at the end
 wshard doctor --strict --ignore no_end,time_jump recordings/  # for a pipeline
+wshard doctor recordings/ --part 3/64 --json                  # on the third of 64 machines
 wshard doctor --clean recordings/                             # remove what killed writers left
 wshard doctor --json recordings/ | jq .summary                # for programs
 """,

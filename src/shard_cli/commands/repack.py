@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from shard_cli import arguments as arg
@@ -39,12 +40,14 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
     from shard_cli.kinds.model import open_shard
     from shard_format.atomic import locked, replacing
     from shard_format.identity import IDENTITY_ENTRY
+    from shard_format.opening import copying_urls
 
     compression = arg.parse_storage(args)
     refuse_overwrite(args.output, force=args.force)
     if same_file(args.file, args.output):
         console.note(f"{args.output} is replaced when the new file is complete and checked")
     with (
+        nullcontext() if args.only else copying_urls(),
         locked(args.output),
         open_shard(args.file, args) as reader,
         replacing(args.output) as temporary,
@@ -187,6 +190,7 @@ def _run_episode(args: argparse.Namespace, console: Console) -> Exit:
     from shard_cli.kinds.model import limits_of, open_episode
     from shard_format.atomic import locked, replacing
     from shard_format.errors import InvalidArgument
+    from shard_format.opening import copying_urls
     from wshard import save_wshard
     from wshard.editing import sidecar_files
     from wshard.overviews import is_camera, require_encoder, write_overviews
@@ -194,7 +198,11 @@ def _run_episode(args: argparse.Namespace, console: Console) -> Exit:
 
     episode_options.check_output(args.output, console, force=args.force)
     in_place = same_file(args.file, args.output)
-    with locked(args.output), open_episode(args.file, args, sidecars=False) as episode:
+    with (
+        copying_urls(),
+        locked(args.output),
+        open_episode(args.file, args, sidecars=False) as episode,
+    ):
         assert episode.origin is not None
         origin = episode.origin
         if in_place and origin.chunks:

@@ -62,6 +62,8 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
         )
     shares = args.quantiles or DEFAULT_QUANTILES
     ds = EpisodeDataset(folder if folder is not None else args.paths, window=1)
+    if args.part is not None:
+        return _run_part(args, console, ds, output, shares)
     stats = None if args.force else _stored(output, ds, shares)
     is_new = stats is None
     if stats is None:
@@ -89,6 +91,31 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
         f"{printable(output)}: "
         + ("written" if is_new else "up to date; --force computes them again"),
     )
+    return Exit.OK
+
+
+def _run_part(
+    args: argparse.Namespace,
+    console: Console,
+    ds: Any,  # noqa: ANN401 - a dataset, imported late
+    output: str,
+    shares: tuple[float, ...],
+) -> Exit:
+    from shard_cli.pack_output import parse_part
+    from shard_train.stats_parts import save_part
+
+    with console.progress(f"stats, part {args.part}") as bar:
+        path = save_part(
+            ds,
+            output,
+            parse_part(args.part),
+            quantiles=shares,
+            threads=args.jobs,
+            progress=bar.update,
+            executor=executor_of(args) if is_elsewhere(args) else None,
+        )
+    console.note(f"this is part {args.part}; 'wshard commit' makes {output} of all parts")
+    console.report({"output": path, "part": args.part}, f"{printable(path)}: written")
     return Exit.OK
 
 
@@ -332,6 +359,11 @@ WSHARD = arg.Command(
             type=_quantiles,
         ),
         arg.force("compute the statistics again and replace those that exist"),
+        arg.option(
+            "--part K/N",
+            "read only the K-th of N parts of the episodes, while other machines read the others; 'wshard commit' "
+            "then writes OUT",
+        ),
         arg.JOBS,
         *arg.ENGINE,
     ),
@@ -345,6 +377,7 @@ that this writes. If the file exists and the episodes are the same, it is shown 
 wshard stats recordings/                                   # writes recordings.wshard-stats
 wshard stats -v recordings/                                # each number of each channel, with quantiles
 wshard stats a/ b/ -o both.wshard-stats                    # of two folders together
+wshard stats recordings/ --part 3/64                       # on the third of 64 machines
 wshard stats --json recordings/ | jq .channels.state.mean  # for programs
 """,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,7 @@ from shard_cli.kinds.model import (
     unreadable,
 )
 from shard_cli.text import count, coverage, exact_size, fit, percent, printable, short_json, size
+from shard_format import Schema
 from shard_format.canonical_json import parse_object
 from shard_format.errors import DATA_ERRORS, EntryNotFound, InvalidArgument, ShardError, shorten
 from shard_format.identity import IDENTITY_ENTRY, stored_identity
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
     from shard_cli.console import Console
     from shard_cli.kinds.model import Progress
-    from shard_format import Schema, ShardReader
+    from shard_format import ShardReader
 
 
 # With what is defined here, they make this module a kind.
@@ -370,16 +371,21 @@ def members(
 @contextmanager
 def chosen(path: str, args: argparse.Namespace) -> Iterator[Chosen]:
     """Entries that patterns choose."""
-    is_all = not args.patterns and args.prefix is None
-    with copying_urls() if is_all else nullcontext(), open_shard(path, args) as reader:
-        members = [_member(reader, name) for name in choose(reader, args.patterns, args.prefix)]
+    with ExitStack() as stack:
+        reader = stack.enter_context(open_shard(path, args))
+        if args.patterns or args.prefix is not None:
+            names = choose(reader, args.patterns, args.prefix)
+        else:
+            reader = stack.enter_context(reader.in_order())
+            names = reader.names_in_file()
+        members = [_member(reader, name) for name in names]
         yield Chosen([members], sum(member.size for member in members))
 
 
 def _member(reader: ShardReader, name: str) -> NamedContent:
-    return NamedContent(
-        name, {"name": name}, reader.info(name).size, partial(_pieces, reader, name)
-    )
+    info = reader.info(name)
+    pieces = partial(_pieces, reader, name)
+    return NamedContent(name, {"name": name}, info.size, pieces, info.crc32c)
 
 
 def _pieces(
@@ -410,23 +416,45 @@ def _pieces(
 
 @contextmanager
 def compare(args: argparse.Namespace, progress: Progress) -> Iterator[tuple[Iterator[Change], str]]:
-    """Compares entries after decompression, and what the files say about them."""
-    with copying_urls(), open_shard(args.a, args) as a, open_shard(args.b, args) as b:
+    """Compares entries after decompression, and what the files say about them.
+
+    Both files are read once, from start to end, if what they share is in the same order. Otherwise B is read in the order
+    of A; if it is remote, it is copied to a temporary file first.
+    """
+    with ExitStack() as opened:
+        a = opened.enter_context(opened.enter_context(open_shard(args.a, args)).in_order())
+        b = opened.enter_context(open_shard(args.b, args))
+        if not _is_same_order(a, b):
+            opened.enter_context(copying_urls())
+            b = opened.enter_context(open_shard(args.b, args))
+        b = opened.enter_context(b.in_order())
         yield _changes(a, b, progress, stored=args.stored), count(len(a), "entry")
+
+
+def _is_same_order(a: ShardReader, b: ShardReader) -> bool:
+    """Whether the entries of both files that have the same name have the same order."""
+    ours, theirs = a.names_in_file(), b.names_in_file()
+    in_a, in_b = set(ours), set(theirs)
+    return [name for name in ours if name in in_b] == [name for name in theirs if name in in_a]
 
 
 def _changes(
     a: ShardReader, b: ShardReader, progress: Progress, *, stored: bool
 ) -> Iterator[Change]:
-    """All differences, in the order of A and then of B."""
-    yield from _file_changes(a, b, stored=stored)
+    """All differences, in the order of A and then of B.
+
+    What the schemas say comes last, as they do in the files: they name the tags, too.
+    """
+    yield from field_changes(None, {"role": role_label(a.role)}, {"role": role_label(b.role)})
+    if stored:
+        alignments = a.header.alignment, b.header.alignment
+        yield from field_changes(None, {"alignment": alignments[0]}, {"alignment": alignments[1]})
     rows_a = {row.name: row for row in iter_rows(a)}
     rows_b = {row.name: row for row in iter_rows(b)}
-    schemas = schema_or_empty(a), schema_or_empty(b)
     total = sum(row.size for row in rows_a.values() if row.name in rows_b)
     done = 0
-    for name, row in rows_a.items():
-        other = rows_b.get(name)
+    for name in a.names_in_file():
+        row, other = rows_a[name], rows_b.get(name)
         if other is None:
             yield difference("only_in_a", name, a=row.size)
             continue
@@ -438,28 +466,20 @@ def _changes(
         ours, theirs = (
             {
                 "content_type": content_type_label(one.content_type),
-                "tags": schema.tags(one.tag_bits),
                 **({"codec": one.codec} if stored else {}),
             }
-            for one, schema in zip((row, other), schemas, strict=True)
+            for one in (row, other)
         )
         yield from field_changes(name, ours, theirs)
     for name, row in rows_b.items():
         if name not in rows_a:
             yield difference("only_in_b", name, b=row.size)
-
-
-def _file_changes(a: ShardReader, b: ShardReader, *, stored: bool) -> Iterator[Change]:
-    ours, theirs = (
-        {
-            "role": role_label(one.role),
-            **({"alignment": one.header.alignment} if stored else {}),
-        }
-        for one in (a, b)
-    )
-    yield from field_changes(None, ours, theirs)
-    ours, theirs = (one.schema.fields if one.schema else {} for one in (a, b))
-    yield from field_changes(None, ours, theirs, "schema.")
+    schemas = a.schema or Schema(), b.schema or Schema()
+    for name, row in rows_a.items():
+        if name in rows_b and (row.tag_bits or rows_b[name].tag_bits):
+            tags = schemas[0].tags(row.tag_bits), schemas[1].tags(rows_b[name].tag_bits)
+            yield from field_changes(name, {"tags": tags[0]}, {"tags": tags[1]})
+    yield from field_changes(None, schemas[0].fields, schemas[1].fields, "schema.")
 
 
 def field_changes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shard_cli.exits import EXPLANATIONS
 from shard_cli.files import is_pack
@@ -59,9 +59,11 @@ _CLEARLY_SMALLER: Final = 0.75
 _USEFUL_ALIGNMENT: Final = 16
 
 
-def _check(reader: ShardReader, path: str, console: Console) -> tuple[Report, list[ShardError]]:
+def _check(
+    reader: ShardReader, path: str, console: Console, hashes: dict[str, str] | None = None
+) -> tuple[Report, list[ShardError]]:
     with console.progress(f"{console.command} {path}") as bar:
-        report = check(reader, progress=bar.update)
+        report = check(reader, progress=bar.update, hashes=hashes)
     return report, [finding.error for finding in report.errors if finding.error]
 
 
@@ -88,11 +90,14 @@ def _verify_file(
     errors: list[ShardError] = []
     references: list[Checked] = []
     try:
-        with copying_urls(), open_shard(path, args) as reader:
-            report, errors = _check(reader, path, console)
-            if not errors:
-                # Identity and signature are demanded of the manifest, which binds files by hashes.
-                identity = _fitting_identity(reader, path, None if seen else args, console)
+        with open_shard(path, args) as opened, opened.in_order() as reader:
+            # Identity and signature are demanded of the manifest, which binds files by hashes.
+            demand = _Demand.of(None if seen else args)
+            hashes: dict[str, str] = {}
+            wants_hashes = demand.is_any or IDENTITY_ENTRY in reader
+            report, errors = _check(reader, path, console, hashes if wants_hashes else None)
+            if not errors and wants_hashes:
+                identity = demand.check(reader, hashes)
             # A malformed manifest is among the errors already: it breaks what the role promises.
             malformed = any(error.code == "bad_profile" for error in errors)
             if reader.role == Role.MANIFEST and not args.no_follow and not malformed:
@@ -109,18 +114,35 @@ def _verify_file(
     return _checked(path, errors, report or Report(path), identity, references)
 
 
-def _fitting_identity(
-    reader: ShardReader, path: str, args: argparse.Namespace | None, console: Console
-) -> Identity | None:
-    """The identity that was compared: the stored one, and what `--identity` and `--signature` demand."""
-    found: Identity | None = None
-    demanded = None if args is None or args.identity is None else args.identity.lower()
-    if demanded is not None or IDENTITY_ENTRY in reader:
-        with console.progress(f"identity {path}") as bar:
-            found = verify_identity(reader, demanded, progress=bar.update)
-    if args is not None and args.signature is not None:
-        found = signing.verify(reader, args.signature, signing.load_public_key(args.public_key))
-    return found
+class _Demand(NamedTuple):
+    """What the content of a file must be, beside what the file says about itself."""
+
+    identity: str | None = None
+    signature: str | None = None
+    public_key: str | None = None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace | None) -> _Demand:
+        """What `--identity` and `--signature` demand."""
+        if args is None:
+            return cls()
+        identity = None if args.identity is None else args.identity.lower()
+        return cls(identity, args.signature, args.public_key)
+
+    @property
+    def is_any(self) -> bool:
+        """Whether there is a demand."""
+        return self.identity is not None or self.signature is not None
+
+    def check(self, reader: ShardReader, hashes: dict[str, str]) -> Identity | None:
+        """The identity that was compared: the stored one, and what is demanded."""
+        found: Identity | None = None
+        if self.identity is not None or IDENTITY_ENTRY in reader:
+            found = verify_identity(reader, self.identity, hashes=hashes)
+        if self.signature is not None and self.public_key is not None:
+            key = signing.load_public_key(self.public_key)
+            found = signing.verify(reader, self.signature, key, hashes=hashes)
+        return found
 
 
 def _verify_reference(
@@ -130,17 +152,18 @@ def _verify_reference(
     console: Console,
     seen: frozenset[str],
 ) -> Checked:
-    """S-MAN-5: existence, size and hash first; only then is the file parsed."""
+    """S-MAN-5: existence, size and hash first; only then is the file parsed. A remote one is copied, to be read twice."""
     alone = replace(manifest, files=[reference])
     outside = args.allow_outside
-    with console.progress(f"hash {reference.uri}") as bar:
-        errors = list(alone.iter_problems(allow_outside=outside, progress=bar.update))
-    if not errors:
-        path = manifest.resolve(reference, allow_outside=outside)
-        if is_pack(path):
-            return _verify_shard(path, args, console)
-        if os.path.realpath(path) not in seen:
-            return _verify_file(path, args, console, seen)
+    with copying_urls():
+        with console.progress(f"hash {reference.uri}") as bar:
+            errors = list(alone.iter_problems(allow_outside=outside, progress=bar.update))
+        if not errors:
+            path = manifest.resolve(reference, allow_outside=outside)
+            if is_pack(path):
+                return _verify_shard(path, args, console)
+            if os.path.realpath(path) not in seen:
+                return _verify_file(path, args, console, seen)
     return _checked(reference.uri, errors, Report(reference.uri))
 
 
@@ -201,13 +224,13 @@ def _diagnose(path: str, args: argparse.Namespace, console: Console) -> Diagnosi
     try:
         with copying_urls(), open_shard(path, args) as reader:
             opens, header = True, reader.header
-            report, errors = _check(reader, path, console)
+            hashes: dict[str, str] | None = {} if IDENTITY_ENTRY in reader else None
+            report, errors = _check(reader, path, console, hashes)
             listed, readable = report.entries, _readable(report)
             others += [_warning(one, **EXPLANATIONS[one.code]) for one in report.warnings]
             others += _advise(reader)
-            if not errors and IDENTITY_ENTRY in reader:
-                with console.progress("identity") as bar:
-                    others += _advise_identity(verify_identity(reader, progress=bar.update))
+            if not errors and hashes is not None:
+                others += _advise_identity(verify_identity(reader, hashes=hashes))
     except ShardError as error:
         errors.insert(0, error)
         if not opens and not isinstance(error, ShardIOError):

@@ -25,8 +25,10 @@ from shard_cli.kinds.model import (
     limits_of,
     open_episode,
 )
+from shard_cli.pack_output import parse_part
 from shard_cli.text import count, coverage, duration, exact_size, percent, printable, rate, size
 from shard_format.errors import DATA_ERRORS, MissingExtra, ShardError, UnknownCodec
+from shard_format.executors import part_of
 from shard_format.findings import SEVERITIES, Finding
 from shard_format.identity import stored_identity
 from shard_format.opening import copying_urls
@@ -567,6 +569,9 @@ def _examine_all(
 ) -> Iterator[EpisodeReport]:
     with copying_urls():
         targets = find(arguments)
+    part = getattr(args, "part", None)
+    if part is not None:
+        targets = targets[part_of(len(targets), parse_part(part))]
     work = partial(_report, args=args, threads=threads_in_each(args.jobs, len(targets)))
     executor = executor_of(args) if is_elsewhere(args) else None
     return in_order(targets, work, args.jobs, console, executor=executor)
@@ -591,13 +596,13 @@ def _report(
                 report = examine(episode, progress=advance, threads=threads)
         if report is None:
             report = examine(target.path, progress=advance, threads=threads)
-    findings = list(report.findings)
-    if target.chunks:
-        try:  # W-CHK-7: whether the chunks are the files that the manifest was made for
-            validate_chunk_continuity(target.path)
-        except ShardError as error:
-            if error.code not in report.codes:
-                findings.insert(0, Finding.from_error(error, path=error.path))
+        findings = list(report.findings)
+        if target.chunks:
+            try:  # W-CHK-7: whether the chunks are the files that the manifest was made for
+                validate_chunk_continuity(target.path)
+            except ShardError as error:
+                if error.code not in report.codes:
+                    findings.insert(0, Finding.from_error(error, path=error.path))
     kept = tuple(_for_the_command_line(finding, target.path) for finding in findings)
     return replace(report, path=target.path, findings=kept)
 

@@ -20,7 +20,7 @@ from shard_format.errors import (
     InvalidArgument,
     check_choice,
 )
-from shard_format.executors import Executor, LocalExecutor
+from shard_format.executors import Executor, LocalExecutor, part_of
 from shard_format.parallel import available_threads
 from shard_format.sources import is_url
 from shard_format.transfer import local_copy, uploading
@@ -38,7 +38,7 @@ from wshard.convert._model import (
     WriteOptions,
 )
 from wshard.convert._own import SUFFIX, file_name
-from wshard.convert._parts import part_folder, part_of
+from wshard.convert._parts import part_folder
 from wshard.convert._registry import detect, format_named, format_of
 from wshard.convert._work import WorkFolder
 

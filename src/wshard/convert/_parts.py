@@ -14,22 +14,12 @@ from shard_format.sources import read_file
 from wshard.convert._model import ConversionReport
 from wshard.convert._own import SUFFIX
 
-__all__ = ["commit_parts", "part_folder", "part_of"]
+__all__ = ["commit_parts", "part_folder"]
 
 _PARTS: Final = ".parts"
 _ALL: Final = "all"
 _REPORT: Final = ".report.json"
 _PART: Final = re.compile(r"(\d+)-of-(\d+)" + re.escape(_REPORT))
-
-
-def part_of(count: int, part: tuple[int, int]) -> slice:
-    """The items of one of several parts. All parts together have each item once."""
-    number, parts = part
-    if not 1 <= number <= parts:
-        raise InvalidArgument(
-            "the part does not exist", expected="1/N to N/N", found=f"{number}/{parts}"
-        )
-    return slice(count * (number - 1) // parts, count * number // parts)
 
 
 def part_folder(target: str, part: tuple[int, int]) -> str:

@@ -61,19 +61,21 @@ def check_file(reader: ShardReader, found: Findings) -> None:
         found.advance(so_far - done)
         done = so_far
 
+    has_identity = found.options.check_identity and IDENTITY_ENTRY in reader
+    hashes: dict[str, str] | None = None
     if found.options.check_container:
         with found.guard():
-            report = verify.check(reader, progress=progress)
+            hashes = {} if has_identity else None
+            report = verify.check(reader, progress=progress, hashes=hashes)
             for finding in report.findings:
                 if finding.error is not None:
                     found.add_error(finding.error)
                 else:
                     found.add_odd(finding, reader.name)
-    has_identity = found.options.check_identity and IDENTITY_ENTRY in reader
     # Damaged entries have been named; their hashes would only repeat it.
     if has_identity and not found.damaged & set(reader.names()):
         with found.guard(IDENTITY_ENTRY):
-            if verify_identity(reader).version == 1:
+            if verify_identity(reader, hashes=hashes).version == 1:
                 message = "the stored identity has version 1, which does not cover the role and the schema section"
                 found.add("old_identity", IDENTITY_ENTRY, message)
     if reader.role == Role.MANIFEST:
