@@ -282,6 +282,7 @@ lint-files: $(ENV)/test/.ready
 	$(ENV)/test/bin/codespell
 	@large=$$(git ls-files -z -- . ':!spec/vectors' | xargs -0 sh -c 'find "$$@" -maxdepth 0 -size +1000000c' _); \
 		[ -z "$$large" ] || { echo "tracked files over 1 MB:" $$large; exit 1; }
+	@! git grep -nE '^(<<<<<<<|>>>>>>>) ' -- . || { echo "these merges are not finished"; exit 1; }
 	$(ENV)/test/bin/python spec/vectors/generate.py --check
 	$(ENV)/test/bin/python docs/generate.py --check
 	$(ENV)/test/bin/python ports/registry.py --check
