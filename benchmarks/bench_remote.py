@@ -49,14 +49,18 @@ Tasks = dict[str, Callable[[int], None]]
 
 
 class Server:
-    """The server in a process of its own."""
+    """The server in a process of its own.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: what it serves.
+        program: where to compile it.
+    """
+
+    def __init__(self, folder: Path, program: Path) -> None:
         self.folder = folder
-        script = str(Path(__file__).with_name("remote_server.py"))
-        self._process = subprocess.Popen(
-            [sys.executable, script, str(folder)], stdout=subprocess.PIPE, text=True
-        )
+        source = Path(__file__).with_name("remote_server.go")
+        subprocess.run(["go", "build", "-o", program, source], check=True)
+        self._process = subprocess.Popen([program, folder], stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.address = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
 

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Iterable
 from contextlib import contextmanager
 from functools import cached_property, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -78,6 +79,8 @@ _STEP: Final = "t"
 """The key of the numbers of steps, unless a channel has this name."""
 # Windows of one batch that are fetched at the same time.
 _REQUESTS: Final = 8
+# Files are fetched as a whole if windows are made of at least this part of their bytes: requests cost more than the rest.
+_LEAST_SHARE: Final = 0.5
 # Names in the line that says what windows leave out.
 _MOST_SHOWN: Final = 8
 # With `on_error="skip"`: after this many unreadable episodes in a row, the episodes are not the problem.
@@ -498,24 +501,41 @@ class EpisodeDataset:
     def follow_batches(self, batches: Iterator[NDArray[np.int64]], workers: int = 1) -> None:
         """The same for batches of any order; `workers` share the memory."""
         self._stop(self._ahead)
-        self._ahead = self._windows_ahead(batches, workers)
+        self._ahead = self._batches_ahead(batches, workers, None)
 
     def _ahead_of(self, plan: Plan, position: int) -> WindowsAhead | FilesAhead | None:
-        batches, most = plan.batches_from(position), self._read_ahead // plan.num_workers
+        groups = plan.shard_groups()
+        if plan.shuffle == "none":
+            groups = np.arange(len(self._shard_starts) - 1)
+        return self._batches_ahead(plan.batches_from(position), plan.num_workers, groups)
+
+    def _batches_ahead(
+        self, batches: Iterator[NDArray[np.int64]], workers: int, groups: NDArray[np.int64] | None
+    ) -> WindowsAhead | FilesAhead | None:
+        """Read whole files ahead if windows take most of them and they fit; otherwise batches."""
+        most = self._read_ahead // workers
         if not most or not self._is_remote:
             return None
+        if self._store.is_given or self._store.read_share < _LEAST_SHARE:
+            return self._windows_ahead(batches, most)
         starts = self._shard_starts
-        groups = np.arange(len(starts) - 1) if plan.shuffle == "none" else plan.shard_groups()
-        sizes = np.add.reduceat(self._file_sizes, starts[:-1])
-        if groups is None and sizes.sum() <= most:
-            groups = np.zeros(len(sizes), np.int64)  # all files fit
-        if groups is None or self._store.is_given or np.bincount(groups, sizes).max() > most:
-            return self._windows_ahead(batches, plan.num_workers)
-        self._store.close()
         firsts = self._numbers.firsts[starts]
+        sizes = np.add.reduceat(self._file_sizes, starts[:-1])
+
+        def shards_of(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+            return firsts.searchsorted(numbers, "right") - 1
+
+        if groups is None and sizes.sum() <= most:
+            batches, coming = self._look_ahead(batches, int(sizes.sum()))
+            files = np.unique(shards_of(coming))
+            if len(coming) * self._stored_window_bytes >= _LEAST_SHARE * sizes[files].sum():
+                groups = np.zeros(len(sizes), np.int64)
+        if groups is None or np.bincount(groups, sizes).max() > most:
+            return self._windows_ahead(batches, most)
+        self._store.close()
         self._store.ahead = FilesAhead(
             batches,
-            shards_of=lambda numbers: firsts.searchsorted(numbers, "right") - 1,
+            shards_of=shards_of,
             groups=groups,
             paths=partial(_file_of_shard, self._store.locations, starts),
             sizes=sizes,
@@ -524,11 +544,28 @@ class EpisodeDataset:
         )
         return self._store.ahead
 
+    def _look_ahead(
+        self, batches: Iterator[NDArray[np.int64]], stored_bytes: int
+    ) -> tuple[Iterator[NDArray[np.int64]], NDArray[np.int64]]:
+        """The same batches, and the windows that come until they take this many bytes of files."""
+        seen: list[NDArray[np.int64]] = []
+        left = float(stored_bytes)
+        for numbers in batches:
+            seen.append(numbers)
+            left -= len(numbers) * self._stored_window_bytes
+            if left <= 0:
+                break
+        coming = np.concatenate(seen) if seen else np.zeros(0, np.int64)
+        return chain(seen, batches), coming
+
+    @property
+    def _stored_window_bytes(self) -> float:
+        """Bytes of a file that a window is made of."""
+        return self.window * self._store.step_bytes * self._store.read_share
+
     def _windows_ahead(
-        self, batches: Iterator[NDArray[np.int64]], workers: int
-    ) -> WindowsAhead | None:
-        if not self._read_ahead or not self._is_remote:
-            return None
+        self, batches: Iterator[NDArray[np.int64]], most_bytes: int
+    ) -> WindowsAhead:
         ours = weakref.WeakMethod(self._read)  # threads end when the last other reference is gone
 
         def read(numbers: list[int]) -> dict[str, Any]:
@@ -538,7 +575,7 @@ class EpisodeDataset:
             return read_batch(numbers, None, at_once=_REQUESTS)
 
         window_bytes = self._layout.buffers(1, self._wanted, None).nbytes
-        return WindowsAhead(batches, read, window_bytes, self._read_ahead // workers)
+        return WindowsAhead(batches, read, window_bytes, most_bytes)
 
     @cached_property
     def _file_sizes(self) -> NDArray[np.int64]:

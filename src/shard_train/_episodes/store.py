@@ -71,6 +71,8 @@ class EpisodeStore:
         self._cache = cache
         self.step_bytes = 0.0
         """Bytes of a file for each step, in the episode that the channels were found in."""
+        self.read_share = 0.0
+        """Which part of these bytes items are made of."""
         self.ahead: FilesAhead | None = None
         """Whole files that are fetched before they are needed."""
         # What leaves these is dropped, not closed: another thread may be reading from it.
@@ -161,9 +163,15 @@ class EpisodeStore:
                 self.wanted = [
                     want.optional() if want.name in may_lack else want for want in wanted
                 ]
-                self.sources(number, episode)  # says what cannot work
+                sources = self.sources(number, episode)  # says what cannot work
                 if episode.origin is not None and episode.length:
-                    self.step_bytes = episode.origin.reader.source.size() / episode.length
+                    reader = episode.origin.reader
+                    file_bytes = reader.source.size()
+                    self.step_bytes = file_bytes / episode.length
+                    read = {one.block for one in sources.channels.values() if one is not None}
+                    read |= {content.block for content in self.contents}
+                    stored = sum(reader.row_of(name).disk_size for name in read if name in reader)
+                    self.read_share = stored / file_bytes
                 break
             except DATA_ERRORS as error:
                 on_error(path, error.located(path=path))
