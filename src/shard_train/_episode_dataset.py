@@ -563,9 +563,7 @@ class EpisodeDataset:
         """Bytes of a file that a window is made of."""
         return self.window * self._store.step_bytes * self._store.read_share
 
-    def _windows_ahead(
-        self, batches: Iterator[NDArray[np.int64]], most_bytes: int
-    ) -> WindowsAhead:
+    def _windows_ahead(self, batches: Iterator[NDArray[np.int64]], most_bytes: int) -> WindowsAhead:
         ours = weakref.WeakMethod(self._read)  # threads end when the last other reference is gone
 
         def read(numbers: list[int]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from tests.shard_format import test_remote
 from tests.shard_format.range_server import RangeServer
 from tests.shard_format.support import check_python, noise
 from tests.shard_train.dataset_support import assert_equal_windows, write_folder
+from wshard import Episode, save_wshard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -309,6 +310,56 @@ class TestWindows:
         for _ in dataset.batches(plan):
             pass
         assert server.counted() == len(files(server))
+
+    def test_batches_of_any_order_take_one_request_for_each_file_if_all_fit(
+        self, server: RangeServer, folder: Path
+    ) -> None:
+        far = EpisodeDataset(episodes_at(server), 64, index=False)
+        near = EpisodeDataset(folder / "eps", 64)
+        batches = np.random.default_rng(1).permutation(len(far))[:400].reshape(-1, 20)
+        server.counted()
+        far.follow_batches(iter(batches))
+        for numbers in batches:
+            assert_equal_windows(far.batch(numbers), near.batch(numbers))
+        assert server.counted() == EPISODES
+        far.close()
+
+    def test_a_few_windows_do_not_take_whole_files(self, server: RangeServer, folder: Path) -> None:
+        far = EpisodeDataset(episodes_at(server), 64, index=False)
+        near = EpisodeDataset(folder / "eps", 64)
+        batches = [np.array([1500, 1510, 4500]), np.array([1540, 4510])]
+        server.asked.clear()
+        far.follow_batches(iter(batches))
+        for numbers in batches:
+            assert_equal_windows(far.batch(numbers), near.batch(numbers))
+        largest = max(stop - start for _, start, stop in server.asked)
+        assert largest <= HEAD
+        far.close()
+
+    @pytest.mark.parametrize("shuffle", ["shards", "global"])
+    def test_a_large_channel_that_nobody_reads_is_not_fetched(
+        self, tmp_path: Path, shuffle: Shuffle
+    ) -> None:
+        for number in range(3):
+            channels = {"cam": noise(1_000_000, number), "state": np.arange(500.0)}
+            observations = {
+                key: np.frombuffer(one, np.uint8).reshape(500, -1) if key == "cam" else one
+                for key, one in channels.items()
+            }
+            save_wshard(
+                Episode(f"{number}", observations=observations), tmp_path / f"{number}.wshard"
+            )
+        with RangeServer(tmp_path) as server:
+            urls = [server.url(f"{number}.wshard") for number in range(3)]
+            dataset = EpisodeDataset(urls, 16, channels=["state"], index=False)
+            plan = dataset.plan(shuffle=shuffle, batch_size=16, buffer_shards=1)
+            found = [
+                first for batch in dataset.batches(plan) for first in batch.arrays["state"][:, 0]
+            ]
+            assert sorted(found) == sorted(3 * [*range(500 - 16 + 1)])
+            fetched = sum(stop - start for _, start, stop in server.asked)
+            # Opening all files twice, and the channel with what lies before it.
+            assert fetched <= 3 * 4 * HEAD
 
     def test_files_are_dropped_when_the_order_is_past_them(self, server: RangeServer) -> None:
         dataset = EpisodeDataset(episodes_at(server), 64, 64, index=False, read_ahead=900_000)
