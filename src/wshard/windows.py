@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from shard_format.errors import EntryNotFound, InvalidArgument, ShardError
+from shard_format.parallel import one_at_a_time
 from wshard._channels import Channel
 from wshard._values import DType
 from wshard._video import VideoChannel
@@ -211,7 +212,9 @@ class WindowSource:
                     found=f"{channel.length} steps",
                 )
             if self._keep_small and channel.nbytes <= SMALL_CHANNEL:
-                self._kept[key] = channel.data
+                with one_at_a_time((id(self), key)):
+                    if key not in self._kept:
+                        self._kept[key] = channel.data
                 out[...] = self._kept[key][start:stop]
             elif channel.is_view:
                 self._kept[key] = channel.read_steps(0, channel.length)

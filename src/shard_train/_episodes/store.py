@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union
 from shard_format.cache import BoundedCache
 from shard_format.errors import DATA_ERRORS, ReferenceMismatch, ShardError
 from shard_format.opening import open_source
+from shard_format.parallel import one_at_a_time
 from shard_format.reader import ShardReader
 from shard_format.registry import Role
 from shard_format.sources import BytesSource, can_read_ranges, is_url
@@ -83,7 +84,11 @@ class EpisodeStore:
 
     def __getitem__(self, number: int) -> WindowSource:
         """Return where the items of an episode are read from."""
-        return self._episodes.get_or_make(number, lambda: self._open(number))
+        found = self._episodes.get(number)
+        if found is None:
+            with one_at_a_time((id(self), number)):
+                found = self._episodes.get_or_make(number, lambda: self._open(number))
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "ahead": None}
