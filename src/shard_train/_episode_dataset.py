@@ -78,7 +78,7 @@ _OWN_KEYS: Final = ("episode", "start")
 _STEP: Final = "t"
 """The key of the numbers of steps, unless a channel has this name."""
 # Windows of one batch that are fetched at the same time.
-_REQUESTS: Final = 8
+_REQUESTS: Final = 16
 # Files are fetched as a whole if windows are made of at least this part of their bytes: requests cost more than the rest.
 _LEAST_SHARE: Final = 0.5
 # Names in the line that says what windows leave out.
@@ -491,9 +491,9 @@ class EpisodeDataset:
         """Read ahead what a plan reads from this position of its epoch on, in threads.
 
         Loaders call this. Batches are then handed out from memory as long as they are asked for in the order of the plan;
-        others are read as always. If the plan goes from file to file (`"shards"` or `"none"`), whole files are fetched,
-        as far as those that are needed at a time fit into `read_ahead`; otherwise batches are. Local files are not read
-        ahead.
+        others are read as always. Whole files are fetched if the windows take most of their bytes, and if those that are
+        needed at a time fit into `read_ahead`: the next ones of a plan that goes from file to file (`"shards"` or
+        `"none"`), and all files for any other order. Otherwise batches are. Local files are not read ahead.
         """
         self._stop(self._ahead)
         self._ahead = self._ahead_of(plan, position)
@@ -501,7 +501,7 @@ class EpisodeDataset:
     def follow_batches(self, batches: Iterator[NDArray[np.int64]], workers: int = 1) -> None:
         """The same for batches of any order; `workers` share the memory."""
         self._stop(self._ahead)
-        self._ahead = self._batches_ahead(batches, workers, None)
+        self._ahead = self._batches_ahead(map(self._numbers.checked, batches), workers, None)
 
     def _ahead_of(self, plan: Plan, position: int) -> WindowsAhead | FilesAhead | None:
         groups = plan.shard_groups()

@@ -317,6 +317,7 @@ class TestWindows:
         far = EpisodeDataset(episodes_at(server), 64, index=False)
         near = EpisodeDataset(folder / "eps", 64)
         batches = np.random.default_rng(1).permutation(len(far))[:400].reshape(-1, 20)
+        batches[::2] -= len(far)  # negative numbers count from the end
         server.counted()
         far.follow_batches(iter(batches))
         for numbers in batches:
