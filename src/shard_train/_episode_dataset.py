@@ -7,7 +7,7 @@ import operator
 import os
 import weakref
 from collections.abc import Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -52,7 +52,7 @@ from wshard.catalogue import (
     parse_where,
     select,
 )
-from wshard.windows import STEP_KEYS
+from wshard.windows import STEP_KEYS, NearSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from wshard import catalogue
     from wshard.catalogue import Catalogue, EpisodeLocations, Where
     from wshard.types import Channel, Episode
+    from wshard.windows import WindowSource
 
 __all__ = ["EpisodeDataset"]
 
@@ -79,6 +80,9 @@ _STEP: Final = "t"
 """The key of the numbers of steps, unless a channel has this name."""
 # Windows of one batch that are fetched at the same time.
 _REQUESTS: Final = 16
+# Windows with at most this between them are read with one request, up to this size.
+_GAP_BYTES: Final = 1 << 16
+_MOST_MERGED_BYTES: Final = 1 << 24
 # Files are fetched as a whole if windows are made of at least this part of their bytes: requests cost more than the rest.
 _LEAST_SHARE: Final = 0.5
 # Names in the line that says what windows leave out.
@@ -648,8 +652,10 @@ class EpisodeDataset:
 
         has_contents = bool(self._store.contents)
 
-        def fill_row(row: int, episode: int, start: int, stop: int) -> None:
-            source = self._store[episode]
+        def fill_row(
+            row: int, episode: int, start: int, stop: int, near: WindowSource | None = None
+        ) -> None:
+            source = near or self._store[episode]
             buffers.fill(row, source, start, stop)
             if has_contents:
                 contents.fill(row, source, start, stop)
@@ -666,12 +672,25 @@ class EpisodeDataset:
                     raise
                 episodes[row], starts[row] = self._fill_other(fill_row, row, episode, start, error)
 
+        def fill_run(rows: Sequence[int]) -> None:
+            (episode, first, _), (_, _, last) = places[rows[0]], places[rows[-1]]
+            # Which window is damaged shows when each is read by itself.
+            with suppress(*DATA_ERRORS):
+                if len(rows) > 1 and self._store[episode].makes_requests:
+                    near = NearSource(self._store[episode], first, last + self.next_observations)
+                    for row in rows:
+                        _, start, stop = places[row]
+                        fill_row(row, episode, start, stop, near)
+                    return
+            for_each(rows, fill, min(len(rows), max(1, threads // len(runs))))
+
         # Neighbours together: an episode that several windows are from is opened once.
         order = sorted(range(len(places)), key=places.__getitem__)
         threads = max(
             at_once if self._threads is None else 1, thread_count(self._threads, buffers.nbytes)
         )
-        for_each(order, fill, min(threads, len(order)))
+        runs = self._neighbours(order, places)
+        for_each(runs, fill_run, min(threads, len(runs)))
         arrays = buffers.arrays
         if self._normalizer is not None:
             is_zero = arrays["is_pad"] if self.pad == "zero" else None
@@ -685,6 +704,24 @@ class EpisodeDataset:
             steps = self._layout.steps
             batch[_STEP] = starts.copy() if steps is None else starts[:, None] + np.arange(steps)
         return batch
+
+    def _neighbours(self, order: list[int], places: list[tuple[int, int, int]]) -> list[list[int]]:
+        """Rows in this order that are read together: those of remote files that are near each other."""
+        if not self._is_remote or self._store.ahead is not None or not self._layout.is_contiguous:
+            return [[row] for row in order]
+        step_bytes = max(1.0, self._store.step_bytes * self._store.read_share)
+        gap, most = int(_GAP_BYTES / step_bytes), int(_MOST_MERGED_BYTES / step_bytes)
+        runs: list[list[int]] = []
+        episode, first, end = -1, 0, 0
+        for row in order:
+            of, start, stop = places[row]
+            if of == episode and start <= end + gap and stop - first <= most:
+                runs[-1].append(row)
+            else:
+                runs.append([row])
+                episode, first = of, start
+            end = stop
+        return runs
 
     def _fill_other(
         self,

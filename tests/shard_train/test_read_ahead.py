@@ -359,6 +359,53 @@ class TestWindows:
             # channels there are. However many threads need the channel, one asks for it.
             assert server.counted() == 3 * 3 + 1
 
+    @pytest.mark.parametrize(
+        ("step", "requests"),
+        [(60, 12), (30, 1), (1, 1)],
+        ids=["apart", "near", "overlapping"],
+    )
+    def test_windows_of_a_batch_share_a_request_if_they_are_near_each_other(
+        self, tmp_path: Path, step: int, requests: int
+    ) -> None:
+        cam = np.frombuffer(noise(2_000_000, 1), np.uint8).reshape(1000, -1)
+        save_wshard(Episode("0", observations={"cam": cam}), tmp_path / "0.wshard", "zstd")
+        batches = np.random.default_rng(1).permuted(
+            [100 + first + np.arange(12) * step for first in (0, 7, 9)], axis=1
+        )
+        with RangeServer(tmp_path) as server:
+            # The file does not fit, nor do two batches.
+            dataset = EpisodeDataset(server.url("0.wshard"), 16, index=False, read_ahead="500KB")
+            server.counted()
+            dataset.follow_batches(iter(batches))
+            for numbers in batches:
+                found = dataset.batch(numbers)["cam"]
+                assert np.array_equal(found, [cam[at : at + 16] for at in numbers])
+            # Besides, the file is opened once, however many threads need it.
+            assert server.counted() == 1 + requests * len(batches)
+            dataset.close()
+
+    @pytest.mark.parametrize(
+        "options", [{}, {"next_observations": True}, {"pad": "edge"}, {"pad": "zero"}], ids=str
+    )
+    def test_windows_that_share_requests_are_those_of_damaged_local_files_too(
+        self, tmp_path: Path, options: dict[str, Any]
+    ) -> None:
+        for number in range(2):
+            cam = np.frombuffer(noise(1_000_000, number), np.uint8).reshape(500, -1) // 64
+            path = tmp_path / f"{number}.wshard"
+            save_wshard(Episode(f"{number}", observations={"cam": cam}), path, profile="training")
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        with RangeServer(tmp_path) as server:
+            urls = [server.url(f"{number}.wshard") for number in range(2)]
+            options |= {"index": False, "on_error": "skip", "channels": ["cam"]}
+            far = EpisodeDataset(urls, 16, 5, read_ahead=0, **options)
+            near = EpisodeDataset(sorted(tmp_path.glob("*.wshard")), 16, 5, **options)
+            for numbers in np.array_split(np.arange(len(near)), 5):
+                assert_equal_windows(far.batch(numbers), near.batch(numbers))
+            assert far.skipped.total == near.skipped.total > 0
+
     def test_files_are_dropped_when_the_order_is_past_them(self, server: RangeServer) -> None:
         dataset = EpisodeDataset(episodes_at(server), 64, 64, index=False, read_ahead=900_000)
         plan = dataset.plan(shuffle="shards", batch_size=16, buffer_shards=2)

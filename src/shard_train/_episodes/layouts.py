@@ -63,6 +63,8 @@ class WindowLayout:
         self.pad = pad
         self.next_observations = next_observations
         self.resampling = resampling
+        self.is_contiguous = resampling is None
+        """Whether the steps of an item follow each other in its file."""
 
     def wanted(
         self, episode: Episode, names: list[str] | None, reserved: Sequence[str]
@@ -158,6 +160,7 @@ class StepLayout:
 
     window = 1
     steps: int | None = None
+    is_contiguous = False
     pad = "none"
     next_observations = False
 
