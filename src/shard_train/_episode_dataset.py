@@ -75,6 +75,7 @@ __all__ = ["EpisodeDataset"]
 
 _log = logging.getLogger("wshard")
 
+_COMPUTED: Final = frozenset({"_file_sizes", "_is_remote"})
 _OWN_KEYS: Final = ("episode", "start")
 _STEP: Final = "t"
 """The key of the numbers of steps, unless a channel has this name."""
@@ -781,7 +782,9 @@ class EpisodeDataset:
         self._store.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_ahead": None}
+        # What was computed is computed again where it is needed.
+        kept = {key: value for key, value in self.__dict__.items() if key not in _COMPUTED}
+        return {**kept, "_ahead": None}
 
     def __repr__(self) -> str:
         # The same in every process, for loaders that compare it when they resume.

@@ -63,8 +63,11 @@ class WindowLayout:
         self.pad = pad
         self.next_observations = next_observations
         self.resampling = resampling
-        self.is_contiguous = resampling is None
+
+    @property
+    def is_contiguous(self) -> bool:
         """Whether the steps of an item follow each other in its file."""
+        return self.resampling is None
 
     def wanted(
         self, episode: Episode, names: list[str] | None, reserved: Sequence[str]
