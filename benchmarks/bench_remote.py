@@ -43,7 +43,7 @@ SAMPLES = 4_000
 SHARD_BYTES = 8 << 20
 COUNT = 1_000
 """Windows and samples that are read in random order."""
-TRIALS = 3
+TRIALS = 5
 SCALED = {0: 100, 20: 100, 100: 30}
 """How many of them peers read that read one by one, by pause. Their times, requests and bytes are scaled up."""
 ONE_BY_ONE = "one by one, scaled"

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from itertools import chain
+from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -81,11 +82,9 @@ _STEP: Final = "t"
 """The key of the numbers of steps, unless a channel has this name."""
 # Windows of one batch that are fetched at the same time.
 _REQUESTS: Final = 16
-# Windows with at most this between them are read with one request, up to this size.
+# Bytes that are fetched with others, because a request costs about as much; and the largest request.
 _GAP_BYTES: Final = 1 << 16
 _MOST_MERGED_BYTES: Final = 1 << 24
-# Files are fetched as a whole if windows are made of at least this part of their bytes: requests cost more than the rest.
-_LEAST_SHARE: Final = 0.5
 # Names in the line that says what windows leave out.
 _MOST_SHOWN: Final = 8
 # With `on_error="skip"`: after this many unreadable episodes in a row, the episodes are not the problem.
@@ -521,11 +520,11 @@ class EpisodeDataset:
         most = self._read_ahead // workers
         if not most or not self._is_remote:
             return None
-        if self._store.is_given or self._store.read_share < _LEAST_SHARE:
-            return self._windows_ahead(batches, most)
         starts = self._shard_starts
         firsts = self._numbers.firsts[starts]
         sizes = np.add.reduceat(self._file_sizes, starts[:-1])
+        if self._store.is_given or not _pays(self._store.read_share * sizes.sum(), sizes):
+            return self._windows_ahead(batches, most)
 
         def shards_of(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
             return firsts.searchsorted(numbers, "right") - 1
@@ -533,7 +532,7 @@ class EpisodeDataset:
         if groups is None and sizes.sum() <= most:
             batches, coming = self._look_ahead(batches, int(sizes.sum()))
             files = np.unique(shards_of(coming))
-            if len(coming) * self._stored_window_bytes >= _LEAST_SHARE * sizes[files].sum():
+            if _pays(len(coming) * self._stored_window_bytes, sizes[files]):
                 groups = np.zeros(len(sizes), np.int64)
         if groups is None or np.bincount(groups, sizes).max() > most:
             return self._windows_ahead(batches, most)
@@ -710,8 +709,11 @@ class EpisodeDataset:
         """Rows in this order that are read together: those of remote files that are near each other."""
         if not self._is_remote or self._store.ahead is not None or not self._layout.is_contiguous:
             return [[row] for row in order]
-        step_bytes = max(1.0, self._store.step_bytes * self._store.read_share)
-        gap, most = int(_GAP_BYTES / step_bytes), int(_MOST_MERGED_BYTES / step_bytes)
+        decoded = sum(want.dtype.itemsize * prod(want.shape) for want in self._wanted) or 1
+        stored = self._store.step_bytes * self._store.read_share or decoded
+        # Decoded, what lies between windows takes no more memory than they do.
+        gap = min(int(_GAP_BYTES / stored), max(self.window, _GAP_BYTES // decoded))
+        most = int(_MOST_MERGED_BYTES / stored)
         runs: list[list[int]] = []
         episode, first, end = -1, 0, 0
         for row in order:
@@ -825,6 +827,12 @@ class EpisodeDataset:
         columns = ("channel", "dtype", "step", "rate", "codec", "size in one episode")
         table = display.Table(columns, ((key, *row) for key, row in rows.items()), len(rows))
         return display.card("EpisodeDataset", facts, table, pictures, note)
+
+
+def _pays(needed_bytes: float, sizes: NDArray[np.int64]) -> bool:
+    """Whether to fetch whole files of these sizes for some of their bytes: requests cost more than a few other bytes."""
+    total = int(sizes.sum())
+    return total - needed_bytes <= max(total // 2, _GAP_BYTES * len(sizes))
 
 
 def _file_of_shard(locations: EpisodeLocations, starts: NDArray[np.int64], shard: int) -> str:

@@ -6,6 +6,7 @@ import errno
 import gc
 import pickle
 import threading
+import tracemalloc
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -383,6 +384,25 @@ class TestWindows:
             # Besides, the file is opened once, however many threads need it.
             assert server.counted() == 1 + requests * len(batches)
             dataset.close()
+
+    def test_steps_between_windows_that_take_few_bytes_in_the_file_take_no_memory(
+        self, tmp_path: Path
+    ) -> None:
+        cam = np.repeat(np.arange(2000) % 256, 10_000).astype(np.uint8).reshape(2000, -1)
+        save_wshard(
+            Episode("0", observations={"cam": cam}), tmp_path / "0.wshard", profile="training"
+        )
+        with RangeServer(tmp_path) as server:
+            dataset = EpisodeDataset(server.url("0.wshard"), 16, index=False, read_ahead=0)
+            numbers = [100, 110, 1900]
+            tracemalloc.start()
+            try:
+                found = dataset.batch(numbers)["cam"]
+                most = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+            assert np.array_equal(found, [cam[at : at + 16] for at in numbers])
+            assert most < 4 * found.nbytes
 
     @pytest.mark.parametrize(
         "options", [{}, {"next_observations": True}, {"pad": "edge"}, {"pad": "zero"}], ids=str
