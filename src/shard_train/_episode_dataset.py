@@ -673,10 +673,13 @@ class EpisodeDataset:
                 episodes[row], starts[row] = self._fill_other(fill_row, row, episode, start, error)
 
         def fill_run(rows: Sequence[int]) -> None:
+            if len(rows) == 1:
+                fill(rows[0])
+                return
             (episode, first, _), (_, _, last) = places[rows[0]], places[rows[-1]]
             # Which window is damaged shows when each is read by itself.
             with suppress(*DATA_ERRORS):
-                if len(rows) > 1 and self._store[episode].makes_requests:
+                if self._store[episode].makes_requests:
                     near = NearSource(self._store[episode], first, last + self.next_observations)
                     for row in rows:
                         _, start, stop = places[row]
