@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -14,9 +15,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, redirect_stdout
 from functools import partial
+from operator import add
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -41,43 +43,57 @@ SAMPLES = 4_000
 SHARD_BYTES = 8 << 20
 COUNT = 1_000
 """Windows and samples that are read in random order."""
-TRIALS = 3
+TRIALS = 5
 SCALED = {0: 100, 20: 100, 100: 30}
 """How many of them peers read that read one by one, by pause. Their times, requests and bytes are scaled up."""
 ONE_BY_ONE = "one by one, scaled"
-Tasks = dict[str, Callable[[int], None]]
+Tasks = dict[str, Callable[[int], float | None]]
+"""What is measured, by name: called with a count. What it returns are the seconds of it that opening took, to be shown apart."""
+
+
+class Counts(NamedTuple):
+    """What a server was asked for."""
+
+    requests: int
+    sent: int
+    """Bytes."""
+    used_ms: int
+    """Processor time that the server took."""
 
 
 class Server:
-    """The server in a process of its own."""
+    """The server in a process of its own.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: what it serves.
+        program: where to compile it.
+    """
+
+    def __init__(self, folder: Path, program: Path) -> None:
         self.folder = folder
-        script = str(Path(__file__).with_name("remote_server.py"))
-        self._process = subprocess.Popen(
-            [sys.executable, script, str(folder)], stdout=subprocess.PIPE, text=True
-        )
+        source = Path(__file__).with_name("remote_server.go")
+        subprocess.run(["go", "build", "-o", program, source], check=True)
+        self._process = subprocess.Popen([program, folder], stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.address = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
 
     def url(self, name: str) -> str:
         return f"{self.address}/files/{name}"
 
-    def counts(self) -> tuple[int, int]:
-        """Requests and bytes since the last call, once no request has come for a while."""
-        total = [0, 0]
+    def counts(self) -> Counts:
+        """What was asked for since the last call, once no request has come for a while."""
+        total = Counts(0, 0, 0)
         for _ in range(100):
             found = self.control()
-            if found == (0, 0):
+            total = Counts(*map(add, total, found))
+            if not found.requests:
                 break
-            total = [one + more for one, more in zip(total, found, strict=True)]
             time.sleep(0.15)  # longer than any pause
-        return total[0], total[1]
+        return total
 
-    def control(self, command: str = "counts") -> tuple[int, int]:
+    def control(self, command: str = "counts") -> Counts:
         with urllib.request.urlopen(f"{self.address}/?{command}") as answer:
-            requests, sent = json.load(answer)
-        return requests, sent
+            return Counts(*json.load(answer))
 
     def stop(self) -> None:
         self._process.kill()
@@ -85,10 +101,13 @@ class Server:
 
 
 def run(folder: Path) -> Iterator[Table]:
+    if shutil.which("go") is None:
+        print("left out: the server of the remote benchmark needs Go", file=sys.stderr)
+        return
     served = folder / "served"
     served.mkdir()
     write(served)
-    server = Server(served)
+    server = Server(served, folder / "remote_server")
     try:
         yield from channel_tables(server)
         yield from window_tables(server)
@@ -102,30 +121,35 @@ def run(folder: Path) -> Iterator[Table]:
 def measured(
     server: Server, title: str, note: str, tasks: Tasks, goals: dict[int, list[Goal]] | None = None
 ) -> Iterator[Table]:
-    """A table for each pause: the median time of each task, with its requests and bytes in the note."""
+    """A table for each pause: the median time of each task; in the note its requests, their bytes, and the processor time
+    of the server, which shares the processors with the tasks."""
     for pause in PAUSES_MS:
         server.control(f"pause_ms={pause}")
-        found: dict[str, list[tuple[float, int, int]]] = {name: [] for name in tasks}
+        times: dict[str, list[float]] = {}
+        counts: dict[str, list[Counts]] = {name: [] for name in tasks}
         for _ in range(TRIALS):
             for name, task in tasks.items():
                 count = SCALED[pause] if name.endswith(ONE_BY_ONE) else COUNT
+                scale = COUNT / count
                 server.counts()
                 start = time.perf_counter()
-                task(count)
+                opening = task(count)
                 taken = time.perf_counter() - start
-                requests, sent = server.counts()
-                scale = COUNT / count
-                found[name].append((taken * scale, round(requests * scale), round(sent * scale)))
-        medians = {name: statistics.median(one[0] for one in all_) for name, all_ in found.items()}
-        facts = [
-            f"{name}: {statistics.median(one[1] for one in all_)} requests, "
-            f"{statistics.median(one[2] for one in all_) / 1e6:.1f} MB"
-            for name, all_ in found.items()
-        ]
+                if opening is not None:
+                    times.setdefault(f"{name}: opening", []).append(opening)
+                    taken -= opening
+                times.setdefault(name, []).append(taken * scale)
+                counts[name].append(Counts(*(round(one * scale) for one in server.counts())))
+        facts = []
+        for name, found in counts.items():
+            requests, sent, used_ms = (statistics.median(each) for each in zip(*found, strict=True))
+            facts.append(
+                f"{name}: {requests} requests, {sent / 1e6:.1f} MB, {used_ms} ms of the server"
+            )
         yield Table(
             f"Remote, {pause} ms: {title}",
-            f"{note} Opening is included. {'; '.join(facts)}.",
-            medians,
+            f"{note} {'; '.join(facts)}.",
+            {name: statistics.median(found) for name, found in times.items()},
             (goals or {}).get(pause, []),
         )
 
@@ -288,6 +312,7 @@ def window_tables(server: Server) -> Iterator[Table]:
     local = "EpisodeDataset, local files"
     tasks: Tasks = {
         "EpisodeDataset": lambda count: read(urls, count, "256MB"),
+        "EpisodeDataset, 8 MB ahead": lambda count: read(urls, count, "8MB"),
         local: lambda count: read(paths, count, "256MB"),
     }
     if is_installed("zarr", "obstore"):
@@ -307,7 +332,7 @@ def window_tables(server: Server) -> Iterator[Table]:
     return measured(
         server,
         "random windows",
-        f"{COUNT} windows of {WINDOW} steps of {EPISODES} episodes.",
+        f"{COUNT} windows of {WINDOW} steps of {EPISODES} episodes of 1.5 MB. Opening is included.",
         tasks,
         {20: [Goal("EpisodeDataset", local, 1 / 0.6)]},
     )
@@ -324,16 +349,27 @@ def sample_tables(server: Server, folder: Path) -> Iterator[Table]:
             for batch in batches_of(numbers[:count]):
                 assert len(dataset.__getitems__(batch)) == len(batch)
 
-    def read_singly(count: int) -> None:
+    def read_warm(count: int) -> float:
+        start = time.perf_counter()
         with SampleDataset(url, decode=False, cache_dir=warm) as dataset:
+            opening = time.perf_counter() - start
+            for batch in batches_of(numbers[:count]):
+                assert len(dataset.__getitems__(batch)) == len(batch)
+        return opening
+
+    def read_singly(count: int) -> float:
+        start = time.perf_counter()
+        with SampleDataset(url, decode=False, cache_dir=warm) as dataset:
+            opening = time.perf_counter() - start
             for number in numbers[:count].tolist():
                 dataset[number]
+        return opening
 
     read(SAMPLES, cache_dir=warm)
     tasks: Tasks = {
         "SampleDataset": read,
         "SampleDataset, 8 MB ahead": lambda count: read(count, read_ahead="8MB"),
-        "SampleDataset, warm cache": lambda count: read(count, cache_dir=warm),
+        "SampleDataset, warm cache": read_warm,
         "SampleDataset, warm cache, a sample at a time": read_singly,
     }
     goals = []
@@ -347,17 +383,27 @@ def sample_tables(server: Server, folder: Path) -> Iterator[Table]:
         tasks[f"Parquet over fsspec, {ONE_BY_ONE}"] = with_parquet
     if is_installed("streaming", "torch"):
 
-        def with_mds(count: int, cache: Path | None = None) -> None:
+        def with_mds(count: int, cache: Path) -> float:
+            start = time.perf_counter()
+            dataset = mds_at(server, cache)
+            opening = time.perf_counter() - start
+            for number in numbers[:count].tolist():
+                dataset[number]
+            return opening
+
+        def with_empty_mds(count: int) -> None:
             with TemporaryDirectory(dir=folder) as empty:
-                dataset = mds_at(server, cache or Path(empty))
-                for number in numbers[:count].tolist():
-                    dataset[number]
+                with_mds(count, Path(empty))
 
         cache = folder / "cache of mds"
         with_mds(SAMPLES, cache)
-        tasks["MDS, empty cache"] = with_mds
+        tasks["MDS, empty cache"] = with_empty_mds
         tasks["MDS, warm cache"] = partial(with_mds, cache=cache)
-        goals.append(Goal("SampleDataset, warm cache", "MDS, warm cache", 1.0))
+        goals += [
+            Goal(name, "MDS, warm cache", 1.0)
+            for name in list(tasks)
+            if "SampleDataset, warm" in name
+        ]
     if is_installed("litdata", "torch"):
 
         def with_litdata(count: int) -> None:
@@ -371,8 +417,9 @@ def sample_tables(server: Server, folder: Path) -> Iterator[Table]:
     return measured(
         server,
         "random samples",
-        f"{COUNT} of {SAMPLES} samples of about 12 KB. MDS fetches whole shards. LitData reads the files of the server: its "
-        "client accepts no server without TLS.",
+        f"{COUNT} of {SAMPLES} samples of about 12 KB. Opening is included, except where it stands apart: SampleDataset then "
+        "asks the server whether the set has changed, MDS does not. MDS fetches whole shards, and SampleDataset does "
+        "where they fit into memory. LitData reads the files of the server: its client accepts no server without TLS.",
         tasks,
         dict.fromkeys(PAUSES_MS, goals),
     )
@@ -418,7 +465,7 @@ def epoch_tables(server: Server, folder: Path) -> Iterator[Table]:
     return measured(
         server,
         "an epoch by shards",
-        f"{SAMPLES} samples. For WebDataset, curl fetches a shard as a whole while it is read.",
+        f"{SAMPLES} samples. Opening is included. For WebDataset, curl fetches a shard as a whole while it is read.",
         tasks,
         dict.fromkeys(PAUSES_MS, goals),
     )

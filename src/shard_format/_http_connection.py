@@ -41,8 +41,8 @@ _SENT_AT_ONCE = 1 << 14
 _LONGEST_WAIT_S = 86_400.0
 # What is received ahead of what is read.
 _BUFFER = 1 << 13
-# Connections to one server.
-_MOST_KEPT = 16
+# Connections to one server: as many as requests that read windows of one file at the same time.
+_MOST_KEPT = 64
 # Names that are looked up at the same time.
 _MOST_LOOKUPS = 16
 

@@ -203,7 +203,7 @@ class Client:
         timeout: seconds for a whole request: resolving the name, connecting, proxies, sending, redirects, and the answer. A second is
             added for each 64 KiB that are transferred.
         most_redirects: how many to follow, never from https to http. If 0, you get the answer that redirects.
-        use_proxies: whether to use those that the environment names.
+        use_proxies: whether to use those that the environment names when a server is asked for the first time.
 
     Raises:
         MissingExtra: urllib3 is not installed.
@@ -222,6 +222,8 @@ class Client:
         self._home, self._headers, self._timeout = home, headers, timeout
         self._most_redirects, self._use_proxies = most_redirects, use_proxies
         self._managers: dict[tuple[object, ...], PoolManager] = {}
+        # By server. To read the environment for every request would take a fifth of its processor time.
+        self._proxies: dict[tuple[bool, str, int], Address | None] = {}
 
     @contextmanager
     def request(
@@ -290,7 +292,9 @@ class Client:
             if self._home.authorization is not None:
                 headers["Authorization"] = self._home.authorization
             headers |= self._headers
-        proxy = _proxy_for(address) if self._use_proxies else None
+        if self._use_proxies and address.origin not in self._proxies:
+            self._proxies[address.origin] = _proxy_for(address)
+        proxy = self._proxies.get(address.origin)
         is_forwarded = proxy is not None and not address.secure
         while True:
             budget.start(address.server + address.target if is_forwarded else address.target)

@@ -11,13 +11,13 @@ import os
 import sys
 import threading
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from _thread import LockType
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "batches",
     "for_each",
     "map_in_order",
+    "one_at_a_time",
     "ordered_parallel",
     "thread_count",
 ]
@@ -163,6 +164,29 @@ class _Helpers:
             self._is_done = True
         for running in self._running:
             running.acquire()
+
+
+@contextmanager
+def one_at_a_time(task: Hashable) -> Iterator[None]:
+    """Lets one thread at a time do a task: what it leaves behind saves the others the same request to a server.
+
+    Different tasks do not wait for each other. A forked process waits for no thread of its parent.
+    """
+    mine = threading.Lock()
+    with mine:
+        while (other := _being_done.setdefault(task, mine)) is not mine:
+            with other:
+                pass
+        try:
+            yield
+        finally:
+            _being_done.pop(task, None)
+
+
+# Single operations on a dictionary are atomic. The lock of a task is held until the task is done.
+_being_done: dict[Hashable, LockType] = {}
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_being_done.clear)
 
 
 def map_in_order(

@@ -7,8 +7,10 @@ import operator
 import os
 import weakref
 from collections.abc import Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
+from itertools import chain
+from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -51,7 +53,7 @@ from wshard.catalogue import (
     parse_where,
     select,
 )
-from wshard.windows import STEP_KEYS
+from wshard.windows import STEP_KEYS, NearSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,16 +70,21 @@ if TYPE_CHECKING:
     from wshard import catalogue
     from wshard.catalogue import Catalogue, EpisodeLocations, Where
     from wshard.types import Channel, Episode
+    from wshard.windows import WindowSource
 
 __all__ = ["EpisodeDataset"]
 
 _log = logging.getLogger("wshard")
 
+_COMPUTED: Final = frozenset({"_file_sizes", "_is_remote"})
 _OWN_KEYS: Final = ("episode", "start")
 _STEP: Final = "t"
 """The key of the numbers of steps, unless a channel has this name."""
 # Windows of one batch that are fetched at the same time.
-_REQUESTS: Final = 8
+_REQUESTS: Final = 16
+# Bytes that are fetched with others, because a request costs about as much; and the largest request.
+_GAP_BYTES: Final = 1 << 16
+_MOST_MERGED_BYTES: Final = 1 << 24
 # Names in the line that says what windows leave out.
 _MOST_SHOWN: Final = 8
 # With `on_error="skip"`: after this many unreadable episodes in a row, the episodes are not the problem.
@@ -488,9 +495,9 @@ class EpisodeDataset:
         """Read ahead what a plan reads from this position of its epoch on, in threads.
 
         Loaders call this. Batches are then handed out from memory as long as they are asked for in the order of the plan;
-        others are read as always. If the plan goes from file to file (`"shards"` or `"none"`), whole files are fetched,
-        as far as those that are needed at a time fit into `read_ahead`; otherwise batches are. Local files are not read
-        ahead.
+        others are read as always. Whole files are fetched if the windows take most of their bytes, and if those that are
+        needed at a time fit into `read_ahead`: the next ones of a plan that goes from file to file (`"shards"` or
+        `"none"`), and all files for any other order. Otherwise batches are. Local files are not read ahead.
         """
         self._stop(self._ahead)
         self._ahead = self._ahead_of(plan, position)
@@ -498,24 +505,41 @@ class EpisodeDataset:
     def follow_batches(self, batches: Iterator[NDArray[np.int64]], workers: int = 1) -> None:
         """The same for batches of any order; `workers` share the memory."""
         self._stop(self._ahead)
-        self._ahead = self._windows_ahead(batches, workers)
+        self._ahead = self._batches_ahead(map(self._numbers.checked, batches), workers, None)
 
     def _ahead_of(self, plan: Plan, position: int) -> WindowsAhead | FilesAhead | None:
-        batches, most = plan.batches_from(position), self._read_ahead // plan.num_workers
+        groups = plan.shard_groups()
+        if plan.shuffle == "none":
+            groups = np.arange(len(self._shard_starts) - 1)
+        return self._batches_ahead(plan.batches_from(position), plan.num_workers, groups)
+
+    def _batches_ahead(
+        self, batches: Iterator[NDArray[np.int64]], workers: int, groups: NDArray[np.int64] | None
+    ) -> WindowsAhead | FilesAhead | None:
+        """Read whole files ahead if windows take most of them and they fit; otherwise batches."""
+        most = self._read_ahead // workers
         if not most or not self._is_remote:
             return None
         starts = self._shard_starts
-        groups = np.arange(len(starts) - 1) if plan.shuffle == "none" else plan.shard_groups()
-        sizes = np.add.reduceat(self._file_sizes, starts[:-1])
-        if groups is None and sizes.sum() <= most:
-            groups = np.zeros(len(sizes), np.int64)  # all files fit
-        if groups is None or self._store.is_given or np.bincount(groups, sizes).max() > most:
-            return self._windows_ahead(batches, plan.num_workers)
-        self._store.close()
         firsts = self._numbers.firsts[starts]
+        sizes = np.add.reduceat(self._file_sizes, starts[:-1])
+        if self._store.is_given or not _pays(self._store.read_share * sizes.sum(), sizes):
+            return self._windows_ahead(batches, most)
+
+        def shards_of(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+            return firsts.searchsorted(numbers, "right") - 1
+
+        if groups is None and sizes.sum() <= most:
+            batches, coming = self._look_ahead(batches, int(sizes.sum()))
+            files = np.unique(shards_of(coming))
+            if _pays(len(coming) * self._stored_window_bytes, sizes[files]):
+                groups = np.zeros(len(sizes), np.int64)
+        if groups is None or np.bincount(groups, sizes).max() > most:
+            return self._windows_ahead(batches, most)
+        self._store.close()
         self._store.ahead = FilesAhead(
             batches,
-            shards_of=lambda numbers: firsts.searchsorted(numbers, "right") - 1,
+            shards_of=shards_of,
             groups=groups,
             paths=partial(_file_of_shard, self._store.locations, starts),
             sizes=sizes,
@@ -524,11 +548,26 @@ class EpisodeDataset:
         )
         return self._store.ahead
 
-    def _windows_ahead(
-        self, batches: Iterator[NDArray[np.int64]], workers: int
-    ) -> WindowsAhead | None:
-        if not self._read_ahead or not self._is_remote:
-            return None
+    def _look_ahead(
+        self, batches: Iterator[NDArray[np.int64]], stored_bytes: int
+    ) -> tuple[Iterator[NDArray[np.int64]], NDArray[np.int64]]:
+        """The same batches, and the windows that come until they take this many bytes of files."""
+        seen: list[NDArray[np.int64]] = []
+        left = float(stored_bytes)
+        for numbers in batches:
+            seen.append(numbers)
+            left -= len(numbers) * self._stored_window_bytes
+            if left <= 0:
+                break
+        coming = np.concatenate(seen) if seen else np.zeros(0, np.int64)
+        return chain(seen, batches), coming
+
+    @property
+    def _stored_window_bytes(self) -> float:
+        """Bytes of a file that a window is made of."""
+        return self.window * self._store.step_bytes * self._store.read_share
+
+    def _windows_ahead(self, batches: Iterator[NDArray[np.int64]], most_bytes: int) -> WindowsAhead:
         ours = weakref.WeakMethod(self._read)  # threads end when the last other reference is gone
 
         def read(numbers: list[int]) -> dict[str, Any]:
@@ -538,7 +577,7 @@ class EpisodeDataset:
             return read_batch(numbers, None, at_once=_REQUESTS)
 
         window_bytes = self._layout.buffers(1, self._wanted, None).nbytes
-        return WindowsAhead(batches, read, window_bytes, self._read_ahead // workers)
+        return WindowsAhead(batches, read, window_bytes, most_bytes)
 
     @cached_property
     def _file_sizes(self) -> NDArray[np.int64]:
@@ -613,8 +652,10 @@ class EpisodeDataset:
 
         has_contents = bool(self._store.contents)
 
-        def fill_row(row: int, episode: int, start: int, stop: int) -> None:
-            source = self._store[episode]
+        def fill_row(
+            row: int, episode: int, start: int, stop: int, near: WindowSource | None = None
+        ) -> None:
+            source = near or self._store[episode]
             buffers.fill(row, source, start, stop)
             if has_contents:
                 contents.fill(row, source, start, stop)
@@ -631,12 +672,28 @@ class EpisodeDataset:
                     raise
                 episodes[row], starts[row] = self._fill_other(fill_row, row, episode, start, error)
 
+        def fill_run(rows: Sequence[int]) -> None:
+            if len(rows) == 1:
+                fill(rows[0])
+                return
+            (episode, first, _), (_, _, last) = places[rows[0]], places[rows[-1]]
+            # Which window is damaged shows when each is read by itself.
+            with suppress(*DATA_ERRORS):
+                if self._store[episode].makes_requests:
+                    near = NearSource(self._store[episode], first, last + self.next_observations)
+                    for row in rows:
+                        _, start, stop = places[row]
+                        fill_row(row, episode, start, stop, near)
+                    return
+            for_each(rows, fill, min(len(rows), max(1, threads // len(runs))))
+
         # Neighbours together: an episode that several windows are from is opened once.
         order = sorted(range(len(places)), key=places.__getitem__)
         threads = max(
             at_once if self._threads is None else 1, thread_count(self._threads, buffers.nbytes)
         )
-        for_each(order, fill, min(threads, len(order)))
+        runs = self._neighbours(order, places)
+        for_each(runs, fill_run, min(threads, len(runs)))
         arrays = buffers.arrays
         if self._normalizer is not None:
             is_zero = arrays["is_pad"] if self.pad == "zero" else None
@@ -650,6 +707,27 @@ class EpisodeDataset:
             steps = self._layout.steps
             batch[_STEP] = starts.copy() if steps is None else starts[:, None] + np.arange(steps)
         return batch
+
+    def _neighbours(self, order: list[int], places: list[tuple[int, int, int]]) -> list[list[int]]:
+        """Rows in this order that are read together: those of remote files that are near each other."""
+        if not self._is_remote or self._store.ahead is not None or not self._layout.is_contiguous:
+            return [[row] for row in order]
+        decoded = sum(want.dtype.itemsize * prod(want.shape) for want in self._wanted) or 1
+        stored = self._store.step_bytes * self._store.read_share or decoded
+        # Decoded, what lies between windows takes no more memory than they do.
+        gap = min(int(_GAP_BYTES / stored), max(self.window, _GAP_BYTES // decoded))
+        most = int(_MOST_MERGED_BYTES / stored)
+        runs: list[list[int]] = []
+        episode, first, end = -1, 0, 0
+        for row in order:
+            of, start, stop = places[row]
+            if of == episode and start <= end + gap and stop - first <= most:
+                runs[-1].append(row)
+            else:
+                runs.append([row])
+                episode, first = of, start
+            end = stop
+        return runs
 
     def _fill_other(
         self,
@@ -709,7 +787,9 @@ class EpisodeDataset:
         self._store.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_ahead": None}
+        # What was computed is computed again where it is needed.
+        kept = {key: value for key, value in self.__dict__.items() if key not in _COMPUTED}
+        return {**kept, "_ahead": None}
 
     def __repr__(self) -> str:
         # The same in every process, for loaders that compare it when they resume.
@@ -750,6 +830,12 @@ class EpisodeDataset:
         columns = ("channel", "dtype", "step", "rate", "codec", "size in one episode")
         table = display.Table(columns, ((key, *row) for key, row in rows.items()), len(rows))
         return display.card("EpisodeDataset", facts, table, pictures, note)
+
+
+def _pays(needed_bytes: float, sizes: NDArray[np.int64]) -> bool:
+    """Whether to fetch whole files of these sizes for some of their bytes: requests cost more than a few other bytes."""
+    total = int(sizes.sum())
+    return total - needed_bytes <= max(total // 2, _GAP_BYTES * len(sizes))
 
 
 def _file_of_shard(locations: EpisodeLocations, starts: NDArray[np.int64], shard: int) -> str:

@@ -141,6 +141,8 @@ class SampleDataset:
         skipped = self.skipped if on_error == "skip" else None
         self._dataset = _open_samples(source, skipped, options)
         self._is_own = self._dataset is not source
+        self._is_keyed = _is_keyed(self._dataset, self._decoder)
+        self._label = _described(self._dataset)
         self._ahead: SamplesAhead | None = None
 
     # --- what is in it
@@ -186,7 +188,7 @@ class SampleDataset:
             if number is None:
                 raise EntryNotFound(
                     f"no sample has the key {shorten(item)}",
-                    path=_described(self._dataset),
+                    path=self._label,
                 )
             item = number
         return self.__getitems__([item])[0]
@@ -283,8 +285,8 @@ class SampleDataset:
             parts = ahead.take(numbers, _SKIPPED) if ahead is not None and ahead.is_ours else None
             if parts is None:
                 parts = _fetch(dataset, decoder, numbers)
-            if _is_keyed(dataset, decoder):
-                make = partial(decoder.keyed_sample, path=_described(dataset))
+            if self._is_keyed:
+                make = partial(decoder.keyed_sample, path=self._label)
                 if decoder.function is not None and parts:
                     work = sum(map(len, parts[0][1].values()))
             elif parts:
@@ -321,7 +323,7 @@ class SampleDataset:
         raise error
 
     def _place(self, error: ShardError) -> str:
-        return error.path or _described(self._dataset)
+        return error.path or self._label
 
     # --- files
 

@@ -459,13 +459,18 @@ class Dataset:
         by_shard: dict[int, list[int]] = {}
         for position, (shard, _) in enumerate(wanted):
             by_shard.setdefault(shard, []).append(position)
+
+        def taken_of(shard: int) -> list[_Taken]:
+            positions = by_shard[shard]
+            reader = self._shard(shard, len(positions) if whole else 0)
+            return take_of(reader, [wanted[position][1] for position in positions])
+
+        if len(by_shard) == 1:  # they are in order
+            return taken_of(wanted[0][0])
         found: dict[int, _Taken] = {}
 
         def take(shard: int) -> None:
-            positions = by_shard[shard]
-            reader = self._shard(shard, len(positions) if whole else 0)
-            taken = take_of(reader, [wanted[position][1] for position in positions])
-            found.update(zip(positions, taken, strict=True))
+            found.update(zip(by_shard[shard], taken_of(shard), strict=True))
 
         readers = [self._readers[shard] for shard in by_shard]
         is_here = all(reader is not None and reader.is_here for reader in readers)

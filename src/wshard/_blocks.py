@@ -12,6 +12,7 @@ import numpy as np
 
 from shard_format.errors import LimitExceeded
 from shard_format.layout import COMPRESSED
+from shard_format.parallel import one_at_a_time
 from wshard._values import read_only
 
 if TYPE_CHECKING:
@@ -102,9 +103,17 @@ class FileBlock(_FileBlockFields):
     def is_cut_cheaply(self) -> bool:
         return not self.is_compressed or self._parts is not None
 
-    @cached_property
+    @property
     def _parts(self) -> PartReader | None:
-        return self.reader.part_reader(self.name) if self.is_compressed else None
+        # A `cached_property` of Python 3.11 and older makes the threads of all files wait for each other.
+        kept = self.__dict__
+        if "parts" not in kept:
+            with one_at_a_time((id(self), "parts")):
+                if "parts" not in kept:
+                    is_seekable = self.is_compressed
+                    kept["parts"] = self.reader.part_reader(self.name) if is_seekable else None
+        parts: PartReader | None = kept["parts"]
+        return parts
 
     def decoded_bytes(self, start: int, stop: int) -> int:
         """How many bytes are decoded to get a range."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from shard_format.errors import EntryNotFound, InvalidArgument, ShardError
+from shard_format.parallel import one_at_a_time
+from shard_format.sources import can_read_ranges, can_view
 from wshard._channels import Channel
 from wshard._values import DType
 from wshard._video import VideoChannel
@@ -27,6 +29,7 @@ __all__ = [
     "STEP_KEYS",
     "ChannelSpec",
     "Forms",
+    "NearSource",
     "WindowSource",
     "Windows",
     "follows_steps",
@@ -192,6 +195,13 @@ class WindowSource:
         ):
             self.channels[key] = channel
 
+    @property
+    def makes_requests(self) -> bool:
+        """Whether reading asks another machine."""
+        origin = self.episode.origin
+        source = None if origin is None else origin.reader.source
+        return source is not None and not can_view(source) and can_read_ranges(source)
+
     def read(self, key: str, start: int, out: NDArray[Any]) -> None:
         """Fills an array with as many steps of a channel as it has, from `start` on; blanks if it is absent."""
         stop = start + len(out)
@@ -211,7 +221,9 @@ class WindowSource:
                     found=f"{channel.length} steps",
                 )
             if self._keep_small and channel.nbytes <= SMALL_CHANNEL:
-                self._kept[key] = channel.data
+                with one_at_a_time((id(self._kept), key)):
+                    if key not in self._kept:
+                        self._kept[key] = channel.data
                 out[...] = self._kept[key][start:stop]
             elif channel.is_view:
                 self._kept[key] = channel.read_steps(0, channel.length)
@@ -252,6 +264,42 @@ class WindowSource:
         else:
             for start, stop in _runs(places):
                 self.read(key, places[start], out[start:stop])
+
+
+class NearSource(WindowSource):
+    """Where windows that lie near each other come from: all steps between them are read together, when one is needed.
+
+    Owns: these steps. For one thread.
+
+    Args:
+        source: of the episode.
+        start: the first step.
+        stop: where they end; later steps are read as they are asked for.
+    """
+
+    __slots__ = ("_read_steps", "_start", "_stop")
+
+    def __init__(self, source: WindowSource, start: int, stop: int) -> None:
+        for name in WindowSource.__slots__:
+            setattr(self, name, getattr(source, name))
+        self._start, self._stop = start, stop
+        self._read_steps: dict[str, NDArray[Any]] = {}
+
+    def read(self, key: str, start: int, out: NDArray[Any]) -> None:
+        channel = self.channels[key]
+        known = self._read_steps.get(key)
+        is_large = channel is not None and channel.nbytes > SMALL_CHANNEL
+        if known is None and is_large and start >= self._start:
+            stop = min(self._stop, channel.length if channel is not None else 0)
+            if start + len(out) <= stop:
+                known = np.empty((stop - self._start, *out.shape[1:]), out.dtype)
+                super().read(key, self._start, known)
+                self._read_steps[key] = known
+        first = start - self._start
+        if known is not None and first >= 0 and first + len(out) <= len(known):
+            out[...] = known[first : first + len(out)]
+        else:
+            super().read(key, start, out)
 
 
 def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:

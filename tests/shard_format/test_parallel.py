@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import os
 import sys
 import threading
 from functools import partial
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shard_format.parallel import for_each, map_in_order
+from shard_format.parallel import for_each, map_in_order, one_at_a_time
+from tests.shard_format.support import check_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,3 +115,55 @@ def test_an_error_of_what_makes_the_items_is_raised(threads: int) -> None:
 
     with pytest.raises(KeyError):
         for_each(items(), lambda item: None, threads)
+
+
+class TestOneAtATime:
+    def test_threads_that_need_the_same_wait_for_the_one_that_makes_it(self) -> None:
+        made: dict[str, int] = {}
+        started = threading.Barrier(8, timeout=60)
+        calls: list[int] = []
+
+        def get(number: int) -> None:
+            started.wait()
+            with one_at_a_time("a value"):
+                if "value" not in made:
+                    calls.append(number)
+                    made["value"] = number
+
+        for_each(range(8), get, 8)
+        assert len(calls) == 1
+
+    def test_different_tasks_do_not_wait_for_each_other(self) -> None:
+        both = threading.Barrier(2, timeout=60)
+
+        def work(task: str) -> None:
+            with one_at_a_time(task):
+                both.wait()
+
+        for_each(["one", "other"], work, 2)
+
+    def test_the_next_thread_tries_again_after_an_error(self) -> None:
+        for _ in range(2):
+            with pytest.raises(ValueError, match="damaged"), one_at_a_time("a value"):
+                raise ValueError("damaged")
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+    def test_a_forked_process_does_not_wait_for_a_thread_of_its_parent(self) -> None:
+        script = """
+            import os, threading
+            from shard_format.parallel import one_at_a_time
+            inside, end = threading.Event(), threading.Event()
+            def work():
+                with one_at_a_time("a value"):
+                    inside.set()
+                    end.wait()
+            thread = threading.Thread(target=work)
+            thread.start()
+            inside.wait()
+            if os.fork() == 0:
+                with one_at_a_time("a value"):
+                    os._exit(7)
+            print(os.waitstatus_to_exitcode(os.wait()[1]))
+            end.set()
+        """
+        assert check_python(script).strip() == "7"

@@ -6,6 +6,7 @@ import errno
 import gc
 import pickle
 import threading
+import tracemalloc
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +24,7 @@ from tests.shard_format import test_remote
 from tests.shard_format.range_server import RangeServer
 from tests.shard_format.support import check_python, noise
 from tests.shard_train.dataset_support import assert_equal_windows, write_folder
+from wshard import Episode, save_wshard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -310,6 +312,120 @@ class TestWindows:
             pass
         assert server.counted() == len(files(server))
 
+    def test_batches_of_any_order_take_one_request_for_each_file_if_all_fit(
+        self, server: RangeServer, folder: Path
+    ) -> None:
+        far = EpisodeDataset(episodes_at(server), 64, index=False)
+        near = EpisodeDataset(folder / "eps", 64)
+        batches = np.random.default_rng(1).permutation(len(far))[:400].reshape(-1, 20)
+        batches[::2] -= len(far)  # negative numbers count from the end
+        server.counted()
+        far.follow_batches(iter(batches))
+        for numbers in batches:
+            assert_equal_windows(far.batch(numbers), near.batch(numbers))
+        assert server.counted() == EPISODES
+        far.close()
+
+    def test_a_few_windows_do_not_take_whole_files(self, server: RangeServer, folder: Path) -> None:
+        far = EpisodeDataset(episodes_at(server), 64, index=False)
+        near = EpisodeDataset(folder / "eps", 64)
+        batches = [np.array([1500, 1510, 4500]), np.array([1540, 4510])]
+        server.asked.clear()
+        far.follow_batches(iter(batches))
+        for numbers in batches:
+            assert_equal_windows(far.batch(numbers), near.batch(numbers))
+        largest = max(stop - start for _, start, stop in server.asked)
+        assert largest <= HEAD
+        far.close()
+
+    @pytest.mark.parametrize("shuffle", ["shards", "global"])
+    def test_a_large_channel_that_nobody_reads_is_not_fetched(
+        self, tmp_path: Path, shuffle: Shuffle
+    ) -> None:
+        for number in range(3):
+            cam = np.frombuffer(noise(1_000_000, number), np.uint8).reshape(500, -1)
+            observations = {"cam": cam, "state": np.arange(500.0)}
+            save_wshard(
+                Episode(f"{number}", observations=observations), tmp_path / f"{number}.wshard"
+            )
+        with RangeServer(tmp_path) as server:
+            urls = [server.url(f"{number}.wshard") for number in range(3)]
+            dataset = EpisodeDataset(urls, 16, channels=["state"], index=False)
+            plan = dataset.plan(shuffle=shuffle, batch_size=16, buffer_shards=1)
+            found = [
+                first for batch in dataset.batches(plan) for first in batch.arrays["state"][:, 0]
+            ]
+            assert sorted(found) == sorted(3 * [*range(500 - 16 + 1)])
+            # For each file its length, opening it for windows, and the channel; the first file also says which
+            # channels there are. However many threads need the channel, one asks for it.
+            assert server.counted() == 3 * 3 + 1
+
+    @pytest.mark.parametrize(
+        ("step", "requests"),
+        [(60, 12), (30, 1), (1, 1)],
+        ids=["apart", "near", "overlapping"],
+    )
+    def test_windows_of_a_batch_share_a_request_if_they_are_near_each_other(
+        self, tmp_path: Path, step: int, requests: int
+    ) -> None:
+        cam = np.frombuffer(noise(2_000_000, 1), np.uint8).reshape(1000, -1)
+        save_wshard(Episode("0", observations={"cam": cam}), tmp_path / "0.wshard", "zstd")
+        batches = np.random.default_rng(1).permuted(
+            [100 + first + np.arange(12) * step for first in (0, 7, 9)], axis=1
+        )
+        with RangeServer(tmp_path) as server:
+            # The file does not fit, nor do two batches.
+            dataset = EpisodeDataset(server.url("0.wshard"), 16, index=False, read_ahead="500KB")
+            server.counted()
+            dataset.follow_batches(iter(batches))
+            for numbers in batches:
+                found = dataset.batch(numbers)["cam"]
+                assert np.array_equal(found, [cam[at : at + 16] for at in numbers])
+            # Besides, the file is opened once, however many threads need it.
+            assert server.counted() == 1 + requests * len(batches)
+            dataset.close()
+
+    def test_steps_between_windows_that_take_few_bytes_in_the_file_take_no_memory(
+        self, tmp_path: Path
+    ) -> None:
+        cam = np.repeat(np.arange(2000) % 256, 10_000).astype(np.uint8).reshape(2000, -1)
+        save_wshard(
+            Episode("0", observations={"cam": cam}), tmp_path / "0.wshard", profile="training"
+        )
+        with RangeServer(tmp_path) as server:
+            dataset = EpisodeDataset(server.url("0.wshard"), 16, index=False, read_ahead=0)
+            numbers = [100, 110, 1900]
+            tracemalloc.start()
+            try:
+                found = dataset.batch(numbers)["cam"]
+                most = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+            assert np.array_equal(found, [cam[at : at + 16] for at in numbers])
+            assert most < 4 * found.nbytes
+
+    @pytest.mark.parametrize(
+        "options", [{}, {"next_observations": True}, {"pad": "edge"}, {"pad": "zero"}], ids=str
+    )
+    def test_windows_that_share_requests_are_those_of_damaged_local_files_too(
+        self, tmp_path: Path, options: dict[str, Any]
+    ) -> None:
+        for number in range(2):
+            cam = np.frombuffer(noise(1_000_000, number), np.uint8).reshape(500, -1) // 64
+            path = tmp_path / f"{number}.wshard"
+            save_wshard(Episode(f"{number}", observations={"cam": cam}), path, profile="training")
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        with RangeServer(tmp_path) as server:
+            urls = [server.url(f"{number}.wshard") for number in range(2)]
+            options |= {"index": False, "on_error": "skip", "channels": ["cam"]}
+            far = EpisodeDataset(urls, 16, 5, read_ahead=0, **options)
+            near = EpisodeDataset(sorted(tmp_path.glob("*.wshard")), 16, 5, **options)
+            for numbers in np.array_split(np.arange(len(near)), 5):
+                assert_equal_windows(far.batch(numbers), near.batch(numbers))
+            assert far.skipped.total == near.skipped.total > 0
+
     def test_files_are_dropped_when_the_order_is_past_them(self, server: RangeServer) -> None:
         dataset = EpisodeDataset(episodes_at(server), 64, 64, index=False, read_ahead=900_000)
         plan = dataset.plan(shuffle="shards", batch_size=16, buffer_shards=2)
@@ -332,12 +448,12 @@ class TestWindows:
                 pass
             assert server.counted() == (0 if epoch else 2 * EPISODES)
 
-    def test_windows_in_random_order_are_fetched_at_the_same_time(
+    def test_windows_in_random_order_are_fetched_from_all_files_at_the_same_time(
         self, server: RangeServer
     ) -> None:
         dataset = EpisodeDataset(episodes_at(server), 64, 64, index=False, read_ahead=200_000)
         plan = dataset.plan(batch_size=4)
-        meet = meeting(server, 8, larger_than=0)
+        meet = meeting(server, EPISODES, larger_than=0)
         next(dataset.batches(plan))
         assert meet()
 

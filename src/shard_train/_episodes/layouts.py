@@ -64,6 +64,11 @@ class WindowLayout:
         self.next_observations = next_observations
         self.resampling = resampling
 
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the steps of an item follow each other in its file."""
+        return self.resampling is None
+
     def wanted(
         self, episode: Episode, names: list[str] | None, reserved: Sequence[str]
     ) -> list[ChannelSpec]:
@@ -158,6 +163,7 @@ class StepLayout:
 
     window = 1
     steps: int | None = None
+    is_contiguous = False
     pad = "none"
     next_observations = False
 

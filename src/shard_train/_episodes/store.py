@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union
 from shard_format.cache import BoundedCache
 from shard_format.errors import DATA_ERRORS, ReferenceMismatch, ShardError
 from shard_format.opening import open_source
+from shard_format.parallel import one_at_a_time
 from shard_format.reader import ShardReader
 from shard_format.registry import Role
 from shard_format.sources import BytesSource, can_read_ranges, is_url
@@ -71,6 +72,8 @@ class EpisodeStore:
         self._cache = cache
         self.step_bytes = 0.0
         """Bytes of a file for each step, in the episode that the channels were found in."""
+        self.read_share = 0.0
+        """Which part of these bytes items are made of."""
         self.ahead: FilesAhead | None = None
         """Whole files that are fetched before they are needed."""
         # What leaves these is dropped, not closed: another thread may be reading from it.
@@ -81,7 +84,11 @@ class EpisodeStore:
 
     def __getitem__(self, number: int) -> WindowSource:
         """Return where the items of an episode are read from."""
-        return self._episodes.get_or_make(number, lambda: self._open(number))
+        found = self._episodes.get(number)
+        if found is None:
+            with one_at_a_time((id(self), number)):
+                found = self._episodes.get_or_make(number, lambda: self._open(number))
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "ahead": None}
@@ -161,9 +168,15 @@ class EpisodeStore:
                 self.wanted = [
                     want.optional() if want.name in may_lack else want for want in wanted
                 ]
-                self.sources(number, episode)  # says what cannot work
+                sources = self.sources(number, episode)  # says what cannot work
                 if episode.origin is not None and episode.length:
-                    self.step_bytes = episode.origin.reader.source.size() / episode.length
+                    reader = episode.origin.reader
+                    file_bytes = reader.source.size()
+                    self.step_bytes = file_bytes / episode.length
+                    read = {one.block for one in sources.channels.values() if one is not None}
+                    read |= {content.block for content in self.contents}
+                    stored = sum(reader.row_of(name).disk_size for name in read if name in reader)
+                    self.read_share = stored / file_bytes
                 break
             except DATA_ERRORS as error:
                 on_error(path, error.located(path=path))

@@ -68,7 +68,7 @@ _SET_FILE: Final = ".shardpack-set"
 _MANIFEST: Final = "_manifest" + _EPISODE
 _SIDECARS: Final = _EPISODE + SIDECAR_SUFFIX
 # Concurrent requests to a remote store.
-_REQUESTS: Final = 8
+_REQUESTS: Final = 16
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
