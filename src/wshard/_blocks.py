@@ -17,6 +17,7 @@ from wshard._values import read_only
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from types import EllipsisType
 
     from numpy.typing import NDArray
 
@@ -103,17 +104,17 @@ class FileBlock(_FileBlockFields):
     def is_cut_cheaply(self) -> bool:
         return not self.is_compressed or self._parts is not None
 
+    _known_parts: PartReader | EllipsisType | None = ...
+
     @property
     def _parts(self) -> PartReader | None:
         # A `cached_property` of Python 3.11 and older makes the threads of all files wait for each other.
-        kept = self.__dict__
-        if "parts" not in kept:
+        if self._known_parts is ...:
             with one_at_a_time((id(self), "parts")):
-                if "parts" not in kept:
+                if self._known_parts is ...:
                     is_seekable = self.is_compressed
-                    kept["parts"] = self.reader.part_reader(self.name) if is_seekable else None
-        parts: PartReader | None = kept["parts"]
-        return parts
+                    self._known_parts = self.reader.part_reader(self.name) if is_seekable else None
+        return self._known_parts
 
     def decoded_bytes(self, start: int, stop: int) -> int:
         """How many bytes are decoded to get a range."""
