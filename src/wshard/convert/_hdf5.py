@@ -191,22 +191,19 @@ def walk(group: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - an h5py.Gro
     A group comes before its members. Low-level objects take a fraction of the time of `h5py.Group` and
     `h5py.Dataset`, and this is done for every array of every episode.
     """
-    h5py = library()
-    return _walk(h5py.h5o.open(group.id, b"."), "", (), count())
+    return _walk(library().h5o.open(group.id, b"."), "", 0, count())
 
 
 def _walk(
     group: Any,  # noqa: ANN401 - an h5g.GroupID
     prefix: str,
-    above: tuple[tuple[int, int], ...],
+    depth: int,
     seen: Iterator[int],
 ) -> Iterator[tuple[str, Any]]:
     h5py = library()
-    facts = h5py.h5o.get_info(group)
-    here = (facts.fileno, facts.addr)
     for name in _names(group):
         # Links can make a group its own member, and a few groups look like very many.
-        if here in above or len(above) > _DEEPEST or next(seen) > _MOST_MEMBERS:
+        if depth > _DEEPEST or next(seen) > _MOST_MEMBERS:
             raise LimitExceeded(
                 "groups are nested too deeply, or have too many members",
                 **_place(group, name),
@@ -219,7 +216,7 @@ def _walk(
             raise BadValue("a name is not UTF-8", **_place(group, name)) from None
         yield full, member
         if isinstance(member, h5py.h5g.GroupID):
-            yield from _walk(member, f"{full}/", (*above, here), seen)
+            yield from _walk(member, f"{full}/", depth + 1, seen)
 
 
 def _names(group: Any) -> list[bytes]:  # noqa: ANN401 - an h5g.GroupID
@@ -360,13 +357,19 @@ class DatasetRows:
             stop = max(start, stop)
             if self.dtype.hasobject:
                 return self._read_objects(start, stop)
-            # Zeros, not what was in memory before: HDF5 leaves out values that the file does not have.
-            out = np.zeros((stop - start, *self.shape[1:]), self.dtype)
+            out = self.new_array(stop - start)
             self._read_into(out, start)
             return out
 
+    def new_array(self, count: int) -> NDArray[Any]:
+        """An array to read this many rows into."""
+        # Zeros, not what was in memory before: HDF5 leaves out values that the file does not have. It has all of those
+        # that are stored in one piece.
+        make = np.zeros if self.id.get_offset() is None else np.empty
+        return make((count, *self.shape[1:]), self.dtype)
+
     def read_into(self, out: NDArray[Any]) -> None:
-        """Reads all rows of numbers into an array of zeros."""
+        """Reads all rows of numbers into an array from `new_array`, or a part of one."""
         with self._reading():
             self._read_into(out, 0)
 

@@ -396,22 +396,24 @@ class WithLast:
         The observations stay in `memory` until its owner empties it, if there is room: mostly they are wanted next.
         """
         room = _MOST_IN_MEMORY - sum(array.nbytes for array in memory.values())
-        now: ForeignRows | NDArray[Any] = self._now
+        kept: NDArray[Any] | None = None
         if self.shape[0] * self._row_bytes <= room:
             # With room for the last row, which would otherwise need a copy of all.
-            memory[self] = now = np.zeros(self.shape, self.dtype)
-            self._now.read_into(now[: self._length])
-            now[self._length :] = self._after[self._length - 1 : self._length]
-            self._memory = memory
-        length, step = self._length - 1, max(1, _COMPARED // max(1, self._row_bytes))
-        ranges = ((at, min(at + step, length)) for at in range(0, length, step))
-        is_repeated = all(
-            np.array_equal(_bits(now[at + 1 : end + 1]), _bits(self._after[at:end]))
-            for at, end in ranges
-        )
-        if not is_repeated:
-            memory.pop(self, None)
-        return is_repeated
+            self._memory, kept = memory, self._now.new_array(self.shape[0])
+            memory[self] = kept
+            self._now.read_into(kept[: self._length])
+        now: ForeignRows | NDArray[Any] = self._now if kept is None else kept
+        step = max(1, _COMPARED // max(1, self._row_bytes))
+        for at in range(0, self._length, step):
+            end = min(at + step, self._length)
+            after = self._after[at:end]
+            if kept is not None and end == self._length:
+                kept[end] = after[-1]
+            here = now[at + 1 : end + 1]
+            if not np.array_equal(_bits(here), _bits(after[: len(here)])):
+                memory.pop(self, None)
+                return False
+        return True
 
     def __getitem__(self, rows: slice, /) -> Any:  # noqa: ANN401 - an array
         known = self._memory.get(self)
