@@ -165,8 +165,13 @@ class DataFile:
         start = 0
         latest: int | None = None
         with self._reading([EPISODE]):
-            for batch in self._file.iter_batches(_BATCH, columns=[EPISODE]):
-                values = as_array(batch.column(0), (), self.path, EPISODE)
+            # A small file is read once, as a whole.
+            kept = self._kept_rows(0, self._starts[-1]) if self._starts[-1] else None
+            tables = (
+                self._file.iter_batches(_BATCH, columns=[EPISODE]) if kept is None else (kept.table,)
+            )
+            for table in tables:
+                values = as_array(table.column(EPISODE), (), self.path, EPISODE)
                 edges = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
                 for first, stop in pairwise(edges):
                     number = int(values[first]) if stop > first else latest
