@@ -44,6 +44,8 @@ _BATCH: Final = 1 << 16
 # Rows with texts or pictures may be large.
 _SMALL_BATCH: Final = 256
 _ALWAYS_FINE: Final = 1 << 20
+# Handing less to other threads takes longer than decoding it.
+_WORTH_THREADS: Final = 1 << 20
 
 
 @cache
@@ -212,7 +214,7 @@ class DataFile:
                     parts.append(self._part(group, columns, low, high, end - first))
             if not parts:
                 return self._file.schema_arrow.empty_table().select(list(columns))
-            return self._arrow.concat_tables(parts)
+            return parts[0] if len(parts) == 1 else self._arrow.concat_tables(parts)
 
     def arrays(
         self, shapes: Mapping[str, tuple[int, ...]], start: int, stop: int
@@ -239,7 +241,9 @@ class DataFile:
 
     def _part(self, group: int, columns: Sequence[str], low: int, high: int, rows: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
         if rows <= _FEW_TIMES * (high - low) + _FEW_ROWS:
-            return self._file.read_row_group(group, list(columns)).slice(low, high - low)
+            is_large = self._file.metadata.row_group(group).total_byte_size > _WORTH_THREADS
+            table = self._file.read_row_group(group, list(columns), use_threads=is_large)
+            return table.slice(low, high - low)
         parts, at = [], 0
         size = _BATCH if all(self.numbers[name] for name in columns) else _SMALL_BATCH
         for batch in self._file.iter_batches(size, row_groups=[group], columns=list(columns)):
@@ -266,7 +270,9 @@ class DataFile:
                 end += 1
             numeric = [name for name, numbers in self.numbers.items() if numbers]
             try:
-                table = self._file.read_row_groups(range(first, end), numeric)
+                table = self._file.read_row_groups(
+                    range(first, end), numeric, use_threads=size > _WORTH_THREADS
+                )
             except (self._arrow.ArrowException, OSError, ValueError):
                 # The damage may be in the rows that were read ahead.
                 return None
