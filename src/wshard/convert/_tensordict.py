@@ -145,8 +145,11 @@ class TensorDictReader(DatasetReader):
                     found=f"{found} bytes",
                 )
             stored = dtype.numpy_dtype
+            # As plain arrays, which take less time to cut than `np.memmap`.
             self._tensors[name] = (
-                np.memmap(path, stored, "r", shape=shape) if nbytes else np.zeros(shape, stored)
+                np.asarray(np.memmap(path, stored, "r", shape=shape))
+                if nbytes
+                else np.zeros(shape, stored)
             )
         except OSError as error:
             raise ShardIOError.wrap(error, "cannot read", path) from error
@@ -298,10 +301,13 @@ class TensorDictReader(DatasetReader):
         stream, rows = self._episodes[number]
         episode = Episode(f"episode_{number}")
         episode.length = len(rows)
-        rest = {
-            name: ChosenRows(self._stream(tensor, stream), rows)
-            for name, tensor in self._tensors.items()
-        }
+        first, count = int(rows[0]), len(rows)
+        is_run = int(rows[-1]) - first == count - 1 and bool((np.diff(rows) == 1).all())
+        rest: dict[str, ForeignRows] = {}
+        for name, tensor in self._tensors.items():
+            stored = self._stream(tensor, stream)
+            # Rows in a row are a view; others are gathered when they are used.
+            rest[name] = stored[first : first + count] if is_run else ChosenRows(stored, rows)
         facts: dict[str, Any] = {}
         self._place_ids(rest, facts, notes)
         self._place_ends(episode, rest, notes)
@@ -318,7 +324,7 @@ class TensorDictReader(DatasetReader):
             episode.metadata["tensordict"] = facts
         return episode
 
-    def _place_ids(self, rest: dict[str, ChosenRows], facts: dict[str, Any], notes: Notes) -> None:
+    def _place_ids(self, rest: dict[str, ForeignRows], facts: dict[str, Any], notes: Notes) -> None:
         for name in _TRAJECTORIES:
             ids = rest.get(name)
             if ids is not None and ids.shape[0] and prod(ids.shape) == ids.shape[0]:
@@ -328,7 +334,7 @@ class TensorDictReader(DatasetReader):
                     notes.kept(name, "metadata tensordict.traj_id")
                     del rest[name]
 
-    def _place_ends(self, episode: Episode, rest: dict[str, ChosenRows], notes: Notes) -> None:
+    def _place_ends(self, episode: Episode, rest: dict[str, ForeignRows], notes: Notes) -> None:
         """Rewards and ends; a trailing dimension of one is TorchRL's way to write a column."""
         length, flags = episode.length, dict[str, Any]()
         for name in ("next/reward", "next/done", "next/terminated", "next/truncated"):
@@ -361,7 +367,7 @@ class TensorDictReader(DatasetReader):
             del rest["next/done"]
 
     def _place(
-        self, episode: Episode, name: str, rest: dict[str, ChosenRows], notes: Notes
+        self, episode: Episode, name: str, rest: dict[str, ForeignRows], notes: Notes
     ) -> None:
         """A tensor of the root, together with the one of the same name under `next`."""
         rows: ForeignRows = rest.pop(name)
@@ -458,16 +464,11 @@ class ChosenRows:
     def __init__(self, tensor: NDArray[Any], rows: NDArray[np.int64]) -> None:
         self._tensor = tensor
         self._rows = rows
-        # Rows in a row are a view; others are gathered.
-        self._is_run = bool(len(rows)) and bool((np.diff(rows) == 1).all())
         self.shape = (len(rows), *tensor.shape[1:])
         self.dtype = tensor.dtype
 
     def __getitem__(self, rows: slice, /) -> NDArray[Any]:
         start, stop, _ = rows.indices(len(self._rows))
-        if self._is_run:
-            first = int(self._rows[0])
-            return np.asarray(self._tensor[first + start : first + max(start, stop)])
         return np.asarray(self._tensor[self._rows[start:stop]])
 
 
