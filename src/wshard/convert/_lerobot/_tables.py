@@ -170,7 +170,9 @@ class DataFile:
             # A small file is read once, as a whole.
             kept = self._kept_rows(0, self._starts[-1]) if self._starts[-1] else None
             tables = (
-                self._file.iter_batches(_BATCH, columns=[EPISODE]) if kept is None else (kept.table,)
+                self._file.iter_batches(_BATCH, columns=[EPISODE])
+                if kept is None
+                else (kept.table,)
             )
             for table in tables:
                 values = as_array(table.column(EPISODE), (), self.path, EPISODE)
