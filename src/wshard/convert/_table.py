@@ -306,6 +306,7 @@ class _Parquet(_StepTable):
             # Several at a time, because each call costs as much as many rows.
             while end + 1 < len(self._ends) and (size := size + self._size(end)) <= _READ_AHEAD:
                 end += 1
+            self._kept = (0, 0, None)  # makes room for the next
             try:
                 table = self._file.read_row_groups(range(first, end))
             except (library().ArrowException, *_DAMAGE):

@@ -271,6 +271,7 @@ class DataFile:
             while end + 1 < len(starts) and (size := size + self._numbers_size(end)) <= _READ_AHEAD:
                 end += 1
             numeric = [name for name, numbers in self.numbers.items() if numbers]
+            self._kept = None  # makes room for the next
             try:
                 table = self._file.read_row_groups(
                     range(first, end), numeric, use_threads=size > _WORTH_THREADS
