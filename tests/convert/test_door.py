@@ -10,7 +10,7 @@ import pytest
 
 import wshard
 from wshard import Episode, Timebase
-from wshard.convert import read, write
+from wshard.convert import ConvertedEpisode, read, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,7 @@ def test_load_and_save_take_the_format_from_the_file(name: str, tmp_path: Path) 
     episode.actions["action"] = np.ones((4, 2), np.float32)
     wshard.save(episode, tmp_path / name)
     with wshard.load(tmp_path / name) as found:
+        assert isinstance(found, ConvertedEpisode)
         assert (
             found.observations["state"].data.tolist() == episode.observations["state"].data.tolist()
         )
