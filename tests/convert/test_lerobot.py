@@ -313,6 +313,20 @@ def test_a_missing_number_is_the_fault_of_its_episode_alone(tmp_path: Path) -> N
         reader.read(1, Notes())
 
 
+def test_text_that_is_not_utf_8_is_an_error_with_its_column(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    write([Episode("ep", observations={"note": ["one", "two"]}, length=2)], folder, "lerobot")
+
+    def with_other_bytes(table: Any) -> Any:  # noqa: ANN401 - of pyarrow
+        place = table.schema.get_field_index("observation.note")
+        texts = pa.array([b"one", b"\xff"], pa.binary()).view(pa.string())
+        return table.set_column(place, table.schema.field(place), texts)
+
+    rewrite(folder / "data/chunk-000/file-000.parquet", with_other_bytes)
+    with pytest.raises(BadValue, match=r"observation\.note"):
+        next(read(folder))
+
+
 def test_damaged_rows_leave_those_of_other_episodes(tmp_path: Path) -> None:
     values = np.arange(12, dtype=np.float32).reshape(6, 2)
     folder = tmp_path / "d"

@@ -234,7 +234,7 @@ def is_more(name: str) -> bool:
 def _details_from(table: DataFile, start: int) -> list[Details]:
     """The statistics and other facts of some episodes that follow each other in a table."""
     names = [name for name in table.schema.names if name.startswith("stats/") or is_more(name)]
-    columns = table.read(names, start, start + _ROWS_AT_ONCE).to_pydict()
+    columns = table.values(names, start, start + _ROWS_AT_ONCE)
     found = [Details({}, {}) for _ in range(_ROWS_AT_ONCE)]
     for name, rows in columns.items():
         is_statistic = name.startswith("stats/")

@@ -218,6 +218,13 @@ class DataFile:
                 return self._file.schema_arrow.empty_table().select(list(columns))
             return parts[0] if len(parts) == 1 else self._arrow.concat_tables(parts)
 
+    def values(self, columns: Sequence[str], start: int, stop: int) -> dict[str, list[Any]]:
+        """Some columns of the rows from `start` to `stop`, as Python has them."""
+        table = self.read(columns, start, stop)
+        with self._reading(columns):  # texts may not be UTF-8
+            found: dict[str, list[Any]] = table.to_pydict()
+        return found
+
     def arrays(
         self, shapes: Mapping[str, tuple[int, ...]], start: int, stop: int
     ) -> dict[str, NDArray[Any]]:
@@ -375,7 +382,7 @@ class ColumnRows:
 def pictures_of(file: DataFile, name: str, start: int, stop: int) -> list[bytes]:
     """The encoded pictures of some rows."""
     pictures: list[bytes] = []
-    for step, cell in enumerate(file.read([name], start, stop).column(0).to_pylist()):
+    for step, cell in enumerate(file.values([name], start, stop)[name]):
         picture = cell.get("bytes") if isinstance(cell, dict) else cell
         if not isinstance(picture, bytes):
             raise BadValue(
