@@ -24,7 +24,7 @@ from shard_format.errors import (
 from wshard._channels import Modality
 from wshard._episode import Episode
 from wshard._values import BY_NAME, DType
-from wshard.convert._arrays import channel_of, splits, text_channel
+from wshard.convert._arrays import WithNext, channel_of, follows, splits, text_channel
 from wshard.convert._hdf5 import as_json_value
 from wshard.convert._model import DatasetReader, inside, read_json
 
@@ -42,7 +42,6 @@ _OF_A_BUFFER: Final = ("storage", "writer", "buffer_metadata.json")
 _NO_ENTRIES: Final = ("shape", "device", "_type")
 _MOST_DEPTH: Final = 16
 _MOST_UNBACKED: Final = 1 << 20
-_PIECE_BYTES: Final = 16 << 20
 _TRAJECTORIES: Final = ("collector/traj_ids", "traj_ids")
 _ENDS: Final = {"terminated": "terminations", "truncated": "truncations"}
 
@@ -377,13 +376,7 @@ class TensorDictReader(DatasetReader):
             notes.kept(name, "false: it repeats next of the step before")
             return
         after = rest.get(f"next/{name}")
-        if (
-            after is not None
-            and not is_action(name)
-            and after.shape == rows.shape
-            and after.dtype == rows.dtype
-            and follows(rows, after)
-        ):
+        if after is not None and not is_action(name) and follows(rows, after):
             rows = WithNext(rows, after)
             notes.kept(f"next/{name}", f"signal/{name}, the observation after")
             del rest[f"next/{name}"]
@@ -470,41 +463,3 @@ class ChosenRows:
     def __getitem__(self, rows: slice, /) -> NDArray[Any]:
         start, stop, _ = rows.indices(len(self._rows))
         return np.asarray(self._tensor[self._rows[start:stop]])
-
-
-class WithNext:
-    """Observations and the one after the last step."""
-
-    def __init__(self, rows: ForeignRows, after: ForeignRows) -> None:
-        self._rows = rows
-        self._after = after
-        self.shape = (rows.shape[0] + 1, *rows.shape[1:])
-        self.dtype = rows.dtype
-
-    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
-        start, stop, _ = rows.indices(self.shape[0])
-        count = self.shape[0] - 1
-        found: NDArray[Any] = self._rows[start : min(stop, count)]
-        if stop <= count or start > count:
-            return found
-        return np.concatenate((found, self._after[count - 1 : count]))
-
-
-def _bits(rows: NDArray[Any]) -> NDArray[Any]:
-    """The bits of rows as whole numbers, as few as possible."""
-    plain = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
-    return plain.view(np.uint64) if plain.size % 8 == 0 else plain
-
-
-def follows(rows: ForeignRows, after: ForeignRows) -> bool:
-    """Whether each of `after` is the next of `rows`, bit by bit; there must be one."""
-    count = rows.shape[0]
-    if not count:
-        return False
-    row_bytes = max(1, prod(rows.shape[1:]) * rows.dtype.itemsize)
-    step = max(1, _PIECE_BYTES // row_bytes)
-    for start in range(0, count - 1, step):
-        stop = min(start + step, count - 1)
-        if not np.array_equal(_bits(rows[start + 1 : stop + 1]), _bits(after[start:stop])):
-            return False
-    return True
