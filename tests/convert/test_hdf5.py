@@ -357,7 +357,11 @@ def virtual(group: Any, name: str, secret: Path) -> None:  # noqa: ANN401 - an h
     group.create_virtual_dataset(name, layout)
 
 
-@pytest.mark.parametrize("link", [external, external_on_the_way, virtual])
+def stored_elsewhere(group: Any, name: str, secret: Path) -> None:  # noqa: ANN401 - an h5py.Group
+    group.create_dataset(name, (5, 3), "f8", external=[(str(secret), 0, 120)])
+
+
+@pytest.mark.parametrize("link", [external, external_on_the_way, virtual, stored_elsewhere])
 @pytest.mark.parametrize(
     ("form", "where"),
     [

@@ -263,19 +263,20 @@ def datasets(group: Any) -> Iterator[tuple[str, DatasetRows]]:  # noqa: ANN401 -
 
 def check_dataset(dataset: DatasetRows) -> None:
     """Refuses data that is stored in other files, or that is not numbers or text."""
-    h5py = library()
-    stored = dataset.id.get_create_plist()
-    layout = stored.get_layout()
-    if layout == h5py.h5d.VIRTUAL or stored.get_external_count():
-        raise UnsafePath(
-            "the data is in other files",
-            path=file_of(dataset),
-            entry=dataset.name,
-            hint="copy it into one file with h5repack",
-        )
-    dtype = dataset.dtype
-    # Reading one row decodes its whole chunk, which may be larger than the dataset.
-    chunk = prod(stored.get_chunk()) if layout == h5py.h5d.CHUNKED else 0
+    dtype, chunk = dataset.dtype, 0
+    if not dataset.is_contiguous:
+        h5py = library()
+        stored = dataset.id.get_create_plist()
+        layout = stored.get_layout()
+        if layout == h5py.h5d.VIRTUAL or stored.get_external_count():
+            raise UnsafePath(
+                "the data is in other files",
+                path=file_of(dataset),
+                entry=dataset.name,
+                hint="copy it into one file with h5repack",
+            )
+        # Reading one row decodes its whole chunk, which may be larger than the dataset.
+        chunk = prod(stored.get_chunk()) if layout == h5py.h5d.CHUNKED else 0
     claimed = max(dataset.size, chunk) * dtype.itemsize
     if claimed > _SMALL_CLAIM and claimed > dataset.id.get_storage_size() * _MOST_FOLDS:
         raise LimitExceeded(
@@ -344,6 +345,11 @@ class DatasetRows:
         name: bytes = library().h5i.get_name(self.id) or b""
         return name.decode(errors="replace")
 
+    @functools.cached_property
+    def is_contiguous(self) -> bool:
+        """Whether this file has all of its values, in one piece."""
+        return self.id.get_offset() is not None
+
     @property
     def attrs(self) -> Any:  # noqa: ANN401 - as those of an h5py.Dataset
         return library().AttributeManager(self)
@@ -363,9 +369,8 @@ class DatasetRows:
 
     def new_array(self, count: int) -> NDArray[Any]:
         """An array to read this many rows into."""
-        # Zeros, not what was in memory before: HDF5 leaves out values that the file does not have. It has all of those
-        # that are stored in one piece.
-        make = np.zeros if self.id.get_offset() is None else np.empty
+        # Zeros, not what was in memory before: HDF5 leaves out values that the file does not have.
+        make = np.empty if self.is_contiguous else np.zeros
         return make((count, *self.shape[1:]), self.dtype)
 
     def read_into(self, out: NDArray[Any]) -> None:
