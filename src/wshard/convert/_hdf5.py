@@ -191,19 +191,22 @@ def walk(group: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - an h5py.Gro
     A group comes before its members. Low-level objects take a fraction of the time of `h5py.Group` and
     `h5py.Dataset`, and this is done for every array of every episode.
     """
-    return _walk(library().h5o.open(group.id, b"."), "", 0, count())
+    h5py = library()
+    return _walk(h5py.h5o.open(group.id, b"."), "", (), count())
 
 
 def _walk(
     group: Any,  # noqa: ANN401 - an h5g.GroupID
     prefix: str,
-    depth: int,
+    above: tuple[tuple[int, int], ...],
     seen: Iterator[int],
 ) -> Iterator[tuple[str, Any]]:
     h5py = library()
+    facts = h5py.h5o.get_info(group)
+    here = (facts.fileno, facts.addr)
     for name in _names(group):
         # Links can make a group its own member, and a few groups look like very many.
-        if depth > _DEEPEST or next(seen) > _MOST_MEMBERS:
+        if here in above or len(above) > _DEEPEST or next(seen) > _MOST_MEMBERS:
             raise LimitExceeded(
                 "groups are nested too deeply, or have too many members",
                 **_place(group, name),
@@ -216,7 +219,7 @@ def _walk(
             raise BadValue("a name is not UTF-8", **_place(group, name)) from None
         yield full, member
         if isinstance(member, h5py.h5g.GroupID):
-            yield from _walk(member, f"{full}/", depth + 1, seen)
+            yield from _walk(member, f"{full}/", (*above, here), seen)
 
 
 def _names(group: Any) -> list[bytes]:  # noqa: ANN401 - an h5g.GroupID
