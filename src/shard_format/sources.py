@@ -212,10 +212,11 @@ def was_replaced(source: ByteSource) -> bool:
 
 def read_file(path: str | os.PathLike[str], most: int | None = None) -> bytes:
     """The content of a regular file, or its first `most` bytes."""
-    descriptor, _ = open_regular(path)
+    descriptor, status = open_regular(path)
     try:
         with os.fdopen(descriptor, "rb") as file:
-            return file.read(most)
+            # Python takes as much memory as it is asked to read.
+            return file.read(most if most is None else min(most, status.st_size))
     except OSError as error:
         raise ShardIOError.wrap(error, "cannot read", os.fspath(path)) from error
 

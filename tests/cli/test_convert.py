@@ -11,7 +11,8 @@ import pytest
 import shardpack
 from tests.shard_format.faults import killed_at
 from wshard import Episode, save_wshard
-from wshard.convert import ConvertOptions, commit_parts, convert, write
+from wshard.convert import ConvertOptions, commit_parts, convert, read, write
+from wshard.video import VideoChannel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +58,51 @@ def test_a_dry_run_shows_what_reading_and_writing_change_and_writes_nothing(
     kinds = {row["field"]: row["kind"] for row in result.json["fields"]}
     assert kinds["label/phase"] == "dropped"
     assert [path.name for path in tmp_path.iterdir()] == ["ep_0.wshard"]
+
+
+def test_a_suggested_mapping_is_written_and_used_for_the_chosen_episodes(
+    wshard: Run, tmp_path: Path
+) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        for number in range(4):
+            file[f"run_{number}/arm/q"] = np.full((10 + number, 3), number, np.float32)
+            file[f"run_{number}/torque"] = np.ones((10 + number, 2))
+    source, plan, out = (str(tmp_path / name) for name in ("data.h5", "map.json", "out"))
+    assert wshard("convert", source, out).code == 2
+    result = wshard("convert", source, plan, "--suggest-map")
+    assert result.code == 0, result.err
+    chosen = ("--map", plan, "--episodes", "1:4", "--where", "length > 11", "--verify")
+    result = wshard("convert", source, out, *chosen, "--jobs", "2", "--json")
+    assert result.code == 0, result.err
+    assert (result.json["episodes"], result.json["steps"]) == (2, 12 + 13)
+    episodes = list(read(out))
+    assert [episode.id for episode in episodes] == ["run_2", "run_3"]
+    assert [episode.observations["arm/q"].shape for episode in episodes] == [(12, 3), (13, 3)]
+
+
+def test_cameras_are_kept_decoded_or_encoded_as_you_say(wshard: Run, tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    ep = episode(0)
+    pixels = np.zeros((5, 96, 160, 3), np.uint8) + np.arange(5, dtype=np.uint8)[:, None, None, None]
+    ep.observations["raw"] = pixels
+    ep.observations["png"] = VideoChannel.encode(
+        pixels, "png", name="png", unit="cd", timestamps_ns=np.arange(5) * 7
+    )
+    save_wshard(ep, tmp_path / "ep_0.wshard")
+    kinds = {}
+    for video in ("keep", "decode", "encode"):
+        out = tmp_path / video
+        result = wshard("convert", str(tmp_path / "ep_0.wshard"), str(out), "--video", video)
+        assert result.code == 0, result.err
+        (found,) = read(out)
+        channels = [found.observations[name] for name in ("raw", "png")]
+        kinds[video] = [isinstance(channel, VideoChannel) for channel in channels]
+        assert (channels[1].data == pixels).all()
+        assert channels[1].unit == "cd"
+        assert np.asarray(channels[1].timestamps_ns).tolist() == [0, 7, 14, 21, 28]
+        assert result.out.count("signal/png") == (video == "decode")
+    assert kinds == {"keep": [False, True], "decode": [False, False], "encode": [True, True]}
 
 
 def test_episodes_go_into_a_pack_and_an_interrupted_run_goes_on(

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, ShardError, UnsafePath
-from wshard import load_wshard, save_wshard
-from wshard.convert import detect, read
+from wshard import Episode, load_wshard, save_wshard
+from wshard.convert import detect, read, write
 from wshard.convert._mapped_hdf5 import load_mapping, suggest_mapping
 from wshard.video import VideoChannel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 h5py = pytest.importorskip("h5py")
@@ -340,6 +340,60 @@ def test_groups_that_contain_themselves_and_empty_giants_are_refused(tmp_path: P
     assert path.stat().st_size < 1 << 16
     with pytest.raises(LimitExceeded, match="nested"):
         suggest_mapping(str(path))
+
+
+def external(group: Any, name: str, secret: Path) -> None:  # noqa: ANN401 - an h5py.Group
+    group[name] = h5py.ExternalLink(str(secret), "/x")
+
+
+def external_on_the_way(group: Any, name: str, secret: Path) -> None:  # noqa: ANN401 - an h5py.Group
+    group["elsewhere"] = h5py.ExternalLink(str(secret), "/")
+    group[name] = h5py.SoftLink(f"{group.name}/elsewhere/x")
+
+
+def virtual(group: Any, name: str, secret: Path) -> None:  # noqa: ANN401 - an h5py.Group
+    layout = h5py.VirtualLayout((5, 3), "f8")
+    layout[:] = h5py.VirtualSource(str(secret), "x", (5, 3))
+    group.create_virtual_dataset(name, layout)
+
+
+def stored_elsewhere(group: Any, name: str, secret: Path) -> None:  # noqa: ANN401 - an h5py.Group
+    group.create_dataset(name, (5, 3), "f8", external=[(str(secret), 0, 120)])
+
+
+@pytest.mark.parametrize("link", [external, external_on_the_way, virtual, stored_elsewhere])
+@pytest.mark.parametrize(
+    ("form", "where"),
+    [
+        ("aloha", "observations"),
+        ("d4rl", "/"),
+        ("hdf5", "run"),
+        ("maniskill", "traj_0"),
+        ("minari", "episode_0"),
+        ("robomimic", "data/demo_0"),
+    ],
+)
+def test_data_of_other_files_is_refused_in_every_format(
+    tmp_path: Path, form: str, where: str, link: Callable[..., None]
+) -> None:
+    secret, path = tmp_path / "secret.h5", tmp_path / "in.hdf5"
+    with h5py.File(secret, "w") as file:
+        file["x"] = np.full((5, 3), 42.0)
+    if form == "minari":
+        write([Episode("ep", actions={"action": np.zeros((5, 2))})], tmp_path / "in", form)
+        path = tmp_path / "in" / "data" / "main_data.hdf5"
+    with h5py.File(path, "a") as file:
+        group = file.require_group(where)
+        for name in ("action", "actions", "rewards", "terminals", "obs/y", "infos/y"):
+            if name not in group:
+                group[name] = np.zeros(5) if name in ("rewards", "terminals") else np.zeros((5, 2))
+        name = "observations" if form in ("d4rl", "minari") else "x"
+        group.pop(name, None)
+        link(group, name, secret)
+    mapping = {"episodes": "run", "observations": {"x": "x"}} if form == "hdf5" else None
+    episodes = read(tmp_path / "in" if form == "minari" else path, form, mapping=mapping)
+    with pytest.raises(UnsafePath):
+        [episode.load() for episode in episodes]
 
 
 def test_a_chunk_that_is_much_larger_than_what_is_stored_is_refused(tmp_path: Path) -> None:

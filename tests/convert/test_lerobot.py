@@ -214,6 +214,29 @@ def packets(folder: Path) -> list[bytes]:
     return found
 
 
+def test_lerobot_opens_what_was_written(tmp_path: Path) -> None:
+    lerobot = pytest.importorskip("lerobot.datasets.lerobot_dataset")
+    before = [episode.load() for episode in read(unpacked(tmp_path, "v3"), video="decode")]
+    write(read(tmp_path / "v3"), tmp_path / "after", "lerobot")
+    dataset = lerobot.LeRobotDataset("a/b", root=tmp_path / "after", video_backend="pyav")
+    assert (dataset.num_episodes, dataset.num_frames) == (3, sum(made.LENGTHS))
+    rows = iter(dataset)
+    for number, episode in enumerate(before):
+        for step in range(episode.length):
+            row = next(rows)
+            assert (int(row["episode_index"]), int(row["frame_index"])) == (number, step)
+            assert row["task"] == made.task(number, step)
+            for name in ("state", "grid"):
+                assert np.array_equal(row[f"observation.{name}"], episode.observations[name][step])
+            # Tensors of lerobot have 32 bits.
+            assert np.array_equal(row["action"], episode.actions["action"][step].astype("f4"))
+            assert bool(row["next.success"]) == episode.observations["next/success"][step]
+            for name in ("top", "wrist"):
+                pixels = np.moveaxis(row[f"observation.images.{name}"].numpy(), 0, -1) * 255
+                expected = episode.observations[f"images/{name}"][step]
+                assert np.abs(pixels - expected).max() <= 1 + 2 * (name == "top")
+
+
 def test_names_are_known_without_the_steps(tmp_path: Path) -> None:
     folder = unpacked(tmp_path, "v3")
     shutil.rmtree(folder / "data")
@@ -288,6 +311,20 @@ def test_a_missing_number_is_the_fault_of_its_episode_alone(tmp_path: Path) -> N
     assert [reader.read(n, Notes()).length for n in (0, 2)] == [6, 6]
     with pytest.raises(BadValue, match="a number is missing"):
         reader.read(1, Notes())
+
+
+def test_text_that_is_not_utf_8_is_an_error_with_its_column(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    write([Episode("ep", observations={"note": ["one", "two"]}, length=2)], folder, "lerobot")
+
+    def with_other_bytes(table: Any) -> Any:  # noqa: ANN401 - of pyarrow
+        place = table.schema.get_field_index("observation.note")
+        texts = pa.array([b"one", b"\xff"], pa.binary()).view(pa.string())
+        return table.set_column(place, table.schema.field(place), texts)
+
+    rewrite(folder / "data/chunk-000/file-000.parquet", with_other_bytes)
+    with pytest.raises(BadValue, match=r"observation\.note"):
+        next(read(folder))
 
 
 def test_damaged_rows_leave_those_of_other_episodes(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import sqlite3
 import struct
 from typing import TYPE_CHECKING, Any
@@ -137,6 +139,22 @@ def test_a_folder_of_bags_is_a_dataset(tmp_path: Path) -> None:
     episodes = {ep.id: ep.observations["say/data"].data for ep in read(tmp_path)}
     assert episodes == {"run_1": ["n1"], "run_2": ["n2"], "run_10": ["n10"]}
     assert list(episodes) == ["run_1", "run_2", "run_10"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts the open files in /proc")
+@pytest.mark.parametrize("form", ["bag", "folder", "mcap"])
+def test_of_many_bags_only_the_last_stays_open(tmp_path: Path, form: str) -> None:
+    for number in range(8):
+        messages = robot_messages((NOETIC if form == "bag" else HUMBLE).types, ros1=form == "bag")
+        if form == "bag":
+            ros1_bag(tmp_path / f"run_{number}.bag", messages)
+        else:
+            path = ros2_bag(tmp_path / f"run_{number}", messages, "MCAP")
+            if form == "mcap":
+                (path / f"run_{number}.mcap").rename(tmp_path / f"run_{number}.mcap")
+                shutil.rmtree(path)
+    opened = [len(os.listdir("/proc/self/fd")) for _ in read(tmp_path)]
+    assert opened[-1] < opened[0] + 4
 
 
 def test_a_bag_goes_out_as_mcap_with_its_topics(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ from shard_format.errors import (
     UnsafePath,
 )
 from wshard import Channel, Episode, convert, load_wshard, save_wshard
+from wshard.convert._zarr_store import DescribedFiles
 from wshard.types import Modality, RaggedChannel
 
 if TYPE_CHECKING:
@@ -257,6 +259,24 @@ def test_a_damaged_chunk_is_named(tmp_path: Path) -> None:
         for source in (path, packed(path)):
             with pytest.raises(BadValue, match="data/img"):
                 list(convert.read(source))
+
+
+def test_a_damaged_zip_file_gives_its_descriptions_or_an_error(tmp_path: Path) -> None:
+    path = packed(make(tmp_path / "a.zarr", 2))
+    whole = path.read_bytes()
+    directory, end = whole.index(b"PK\1\2"), whole.rindex(b"PK\5\6")
+    refused = 0
+    for at in (*range(directory, directory + 300), *range(end, len(whole))):
+        for value in (0, 0x80, 0xFF):
+            path.write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
+            try:
+                files = DescribedFiles(str(path))
+            except ShardError:
+                refused += 1
+                continue
+            with contextlib.closing(files), contextlib.suppress(ShardError):
+                list(files.arrays("data"))
+    assert refused > 20
 
 
 def test_links_out_of_the_folder_are_refused(tmp_path: Path) -> None:

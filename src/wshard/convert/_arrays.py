@@ -16,7 +16,7 @@ from shard_format.images import decode_image
 from shard_format.registry import DEFAULT_LIMITS
 from wshard._blocks import pieces_of
 from wshard._channels import Channel, TextChannel
-from wshard._values import DType, read_only
+from wshard._values import DType, read_only, step_ranges
 from wshard._video import VideoChannel
 from wshard._video_codec import picture_format
 
@@ -33,10 +33,13 @@ __all__ = [
     "ForeignRows",
     "PartOfRows",
     "PictureHead",
+    "WithNext",
+    "bits_of",
     "channel_facts",
     "channel_of",
     "checked_facts",
     "drop_video_fields",
+    "follows",
     "image_type",
     "least_bytes",
     "note_pixels",
@@ -50,6 +53,8 @@ __all__ = [
 
 # What is read at once is kept in memory: smaller arrays are not worth a look at the file for each window.
 _SMALL: Final = 1 << 16
+# How much is compared at once.
+_PIECE: Final = 4 << 20
 CHANNEL_FACTS: Final = "wshard_channel"
 """The attribute of an array in which our writers store `channel_facts`."""
 _FACT_OBJECTS: Final = ("lossy", "extra")
@@ -94,6 +99,42 @@ class PartOfRows:
     def __getitem__(self, rows: slice, /) -> Any:  # noqa: ANN401 - an array
         start, stop, _ = rows.indices(self.shape[0])
         return self._rows[self._start + start : self._start + max(start, stop)]
+
+
+class WithNext:
+    """Observations, and after them the last row of those that follow the actions."""
+
+    def __init__(self, now: ForeignRows, after: ForeignRows) -> None:
+        self._now, self._after = now, after
+        self.shape = (now.shape[0] + 1, *now.shape[1:])
+        self.dtype = now.dtype
+
+    def __getitem__(self, rows: slice, /) -> Any:  # noqa: ANN401 - an array
+        start, stop, _ = rows.indices(self.shape[0])
+        count = self.shape[0] - 1
+        found = self._now[start : min(stop, count)]
+        if stop <= count or start > count:
+            return found
+        return np.concatenate((found, self._after[count - 1 : count]))
+
+
+def follows(now: ForeignRows, after: ForeignRows) -> bool:
+    """Whether each row of `after` is the next one of `now`, to the bit; there must be one."""
+    count = now.shape[0]
+    if not count or now.shape != after.shape or now.dtype != after.dtype:
+        return False
+    row_bytes = max(1, prod(now.shape[1:]) * now.dtype.itemsize)
+    return all(
+        # From its first step on: the next reading then goes on where this one started.
+        np.array_equal(bits_of(now[start : stop + 1][1:]), bits_of(after[start:stop]))
+        for start, stop in step_ranges(count - 1, row_bytes, _PIECE)
+    )
+
+
+def bits_of(rows: NDArray[Any]) -> NDArray[Any]:
+    """What is stored, in as few whole numbers as possible: not a number equals itself."""
+    stored = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
+    return stored if len(stored) % 8 else stored.view(np.uint64)
 
 
 class RowsBlock:

@@ -9,7 +9,6 @@ Old files have no `timeouts`: `mapping={"max_episode_steps": 1000}` splits them 
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,8 +16,7 @@ import numpy as np
 from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, ShardError, SizeMismatch
 from wshard._channels import Channel
 from wshard._episode import Episode
-from wshard._values import step_ranges
-from wshard.convert._arrays import PartOfRows, channel_of, splits
+from wshard.convert._arrays import PartOfRows, WithNext, channel_of, follows, splits
 from wshard.convert._groups import note_leftovers
 from wshard.convert._hdf5 import (
     SharedRows,
@@ -43,7 +41,6 @@ _NEEDED: Final = frozenset(("observations", "actions", "rewards", "terminals"))
 _LIMIT: Final = "max_episode_steps"
 # More than a hundred times the largest dataset.
 _MOST_STEPS: Final = 1 << 28
-_PIECE: Final = 4 << 20
 _MOST_IN_METADATA: Final = 256
 
 
@@ -160,8 +157,8 @@ class D4rlReader(DatasetReader):
         self, episode: Episode, here: ForeignRows, following: ForeignRows | None, notes: Notes
     ) -> None:
         name = "observation"
-        if following is not None and _follows(here, following):
-            here = _OneMore(here, following)
+        if following is not None and follows(here, following):
+            here = WithNext(here, following)
             notes.kept("next_observations", f"signal/{name}, one step later")
         elif following is not None:
             after = f"next_{name}"
@@ -226,34 +223,3 @@ def _flags(arrays: dict[str, DatasetRows], name: str, count: int) -> NDArray[np.
     values: NDArray[Any] = array[:]
     flags: NDArray[np.bool_] = values.reshape(count) != 0
     return flags
-
-
-def _follows(here: ForeignRows, following: ForeignRows) -> bool:
-    """Whether each next observation is the observation of the next step, to the last bit."""
-    if here.shape != following.shape or here.dtype != following.dtype:
-        return False
-    row_bytes = max(1, prod(here.shape[1:]) * here.dtype.itemsize)
-    for start, stop in step_ranges(here.shape[0] - 1, row_bytes, _PIECE):
-        # From its first step on: the next reading then goes on where this one started.
-        left, right = here[start : stop + 1][1:], following[start:stop]
-        if left.tobytes() != right.tobytes():
-            return False
-    return True
-
-
-class _OneMore:
-    """The observations of an episode, and the one after its last step."""
-
-    def __init__(self, here: ForeignRows, following: ForeignRows) -> None:
-        self._here = here
-        self._following = following
-        self.shape = (here.shape[0] + 1, *here.shape[1:])
-        self.dtype = here.dtype
-
-    def __getitem__(self, rows: slice, /) -> Any:  # noqa: ANN401 - an array
-        start, stop, _ = rows.indices(self.shape[0])
-        steps = self._here.shape[0]
-        if stop <= steps:
-            return self._here[start:stop]
-        last = self._following[steps - 1 : steps]
-        return np.concatenate([self._here[start:steps], last]) if start < steps else last

@@ -266,19 +266,20 @@ def datasets(group: Any) -> Iterator[tuple[str, DatasetRows]]:  # noqa: ANN401 -
 
 def check_dataset(dataset: DatasetRows) -> None:
     """Refuses data that is stored in other files, or that is not numbers or text."""
-    h5py = library()
-    stored = dataset.id.get_create_plist()
-    layout = stored.get_layout()
-    if layout == h5py.h5d.VIRTUAL or stored.get_external_count():
-        raise UnsafePath(
-            "the data is in other files",
-            path=file_of(dataset),
-            entry=dataset.name,
-            hint="copy it into one file with h5repack",
-        )
-    dtype = dataset.dtype
-    # Reading one row decodes its whole chunk, which may be larger than the dataset.
-    chunk = prod(stored.get_chunk()) if layout == h5py.h5d.CHUNKED else 0
+    dtype, chunk = dataset.dtype, 0
+    if not dataset.is_contiguous:
+        h5py = library()
+        stored = dataset.id.get_create_plist()
+        layout = stored.get_layout()
+        if layout == h5py.h5d.VIRTUAL or stored.get_external_count():
+            raise UnsafePath(
+                "the data is in other files",
+                path=file_of(dataset),
+                entry=dataset.name,
+                hint="copy it into one file with h5repack",
+            )
+        # Reading one row decodes its whole chunk, which may be larger than the dataset.
+        chunk = prod(stored.get_chunk()) if layout == h5py.h5d.CHUNKED else 0
     claimed = max(dataset.size, chunk) * dtype.itemsize
     if claimed > _SMALL_CLAIM and claimed > dataset.id.get_storage_size() * _MOST_FOLDS:
         raise LimitExceeded(
@@ -347,6 +348,11 @@ class DatasetRows:
         name: bytes = library().h5i.get_name(self.id) or b""
         return name.decode(errors="replace")
 
+    @functools.cached_property
+    def is_contiguous(self) -> bool:
+        """Whether this file has all of its values, in one piece."""
+        return self.id.get_offset() is not None
+
     @property
     def attrs(self) -> Any:  # noqa: ANN401 - as those of an h5py.Dataset
         return library().AttributeManager(self)
@@ -360,13 +366,18 @@ class DatasetRows:
             stop = max(start, stop)
             if self.dtype.hasobject:
                 return self._read_objects(start, stop)
-            # Zeros, not what was in memory before: HDF5 leaves out values that the file does not have.
-            out = np.zeros((stop - start, *self.shape[1:]), self.dtype)
+            out = self.new_array(stop - start)
             self._read_into(out, start)
             return out
 
+    def new_array(self, count: int) -> NDArray[Any]:
+        """An array to read this many rows into."""
+        # Zeros, not what was in memory before: HDF5 leaves out values that the file does not have.
+        make = np.empty if self.is_contiguous else np.zeros
+        return make((count, *self.shape[1:]), self.dtype)
+
     def read_into(self, out: NDArray[Any]) -> None:
-        """Reads all rows of numbers into an array of zeros."""
+        """Reads all rows of numbers into an array from `new_array`, or a part of one."""
         with self._reading():
             self._read_into(out, 0)
 

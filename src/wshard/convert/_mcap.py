@@ -99,6 +99,8 @@ class McapReader(DatasetReader):
         return [stem(path) for path in self._files]
 
     def read(self, number: int, notes: Notes) -> Episode:
+        # Only the last file stays open, for its arrays: each keeps some of its chunks.
+        self.close()
         path = self._files[number]
         file = McapFile(path)
         self._open.append(file)

@@ -10,11 +10,16 @@ from shard_format.listing import natural_key
 from wshard._files import save_wshard
 from wshard._formats import load_wshard
 from wshard._journal import MAGIC as JOURNAL_MAGIC
+from wshard._lanes import block_name
+from wshard._metadata import CHANNEL_FIELDS
+from wshard._video import VideoChannel
+from wshard.convert._arrays import channel_of, note_pixels
 from wshard.convert._model import DatasetReader, DatasetWriter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from wshard._channels import Channel
     from wshard._episode import Episode
     from wshard.convert._model import Notes, Probe, ReadOptions, WriteOptions
 
@@ -46,7 +51,24 @@ class OwnReader(DatasetReader):
         return [os.path.basename(file).removesuffix(SUFFIX) for file in self._files]
 
     def read(self, number: int, notes: Notes) -> Episode:
-        return load_wshard(self._files[number])
+        episode = load_wshard(self._files[number])
+        if self.options.video == "decode":
+            for address, part in list(episode.parts.items()):
+                if isinstance(part, VideoChannel):
+                    episode.parts[address] = _as_pixels(part, self._files[number])
+                    note_pixels(part, block_name(address), notes)
+        return episode
+
+
+def _as_pixels(camera: VideoChannel, path: str) -> Channel:
+    """A camera as pixels, which are decoded when they are used."""
+    names = {*CHANNEL_FIELDS, "modality", "extra"} - {"content_type"}
+    facts = {name: getattr(camera, name) for name in names}
+    pixels = channel_of(camera.name, camera, path=path, **facts)
+    if camera.has_own_timestamps:
+        pixels.timestamps_ns = camera.timestamps_ns
+    pixels.has_stated_length = camera.has_stated_length
+    return pixels
 
 
 class OwnWriter(DatasetWriter):

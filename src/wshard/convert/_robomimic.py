@@ -41,7 +41,7 @@ from wshard._lanes import (
 )
 from wshard._metadata import Timebase
 from wshard._values import DType
-from wshard.convert._arrays import channel_of, note_pixels, text_channel
+from wshard.convert._arrays import WithNext, bits_of, channel_of, note_pixels, text_channel
 from wshard.convert._groups import (
     Parts,
     count_steps,
@@ -379,15 +379,14 @@ def _is_odd(value: Any) -> bool:  # noqa: ANN401 - of an attribute
     return isinstance(value, np.generic) and value.dtype.kind not in "fiubSU"
 
 
-class WithLast:
-    """Observations, and after them the last row of those that follow the actions."""
+class WithLast(WithNext):
+    """Observations as T + 1 rows, which stay in memory if they were compared there."""
 
     def __init__(self, now: DatasetRows, after: DatasetRows) -> None:
-        self._now, self._after = now, after
+        super().__init__(now, after)
+        self._stored = now
         self._length = now.shape[0]
         self._memory: dict[WithLast, NDArray[Any]] = {}
-        self.shape = (self._length + 1, *now.shape[1:])
-        self.dtype = now.dtype
         self._row_bytes = math.prod(now.shape[1:]) * now.dtype.itemsize
 
     def is_repeated(self, memory: dict[WithLast, NDArray[Any]]) -> bool:
@@ -396,38 +395,28 @@ class WithLast:
         The observations stay in `memory` until its owner empties it, if there is room: mostly they are wanted next.
         """
         room = _MOST_IN_MEMORY - sum(array.nbytes for array in memory.values())
-        now: ForeignRows | NDArray[Any] = self._now
+        kept: NDArray[Any] | None = None
         if self.shape[0] * self._row_bytes <= room:
             # With room for the last row, which would otherwise need a copy of all.
-            memory[self] = now = np.zeros(self.shape, self.dtype)
-            self._now.read_into(now[: self._length])
-            now[self._length :] = self._after[self._length - 1 : self._length]
-            self._memory = memory
-        length, step = self._length - 1, max(1, _COMPARED // max(1, self._row_bytes))
-        ranges = ((at, min(at + step, length)) for at in range(0, length, step))
-        is_repeated = all(
-            np.array_equal(_bits(now[at + 1 : end + 1]), _bits(self._after[at:end]))
-            for at, end in ranges
-        )
-        if not is_repeated:
-            memory.pop(self, None)
-        return is_repeated
+            self._memory, kept = memory, self._stored.new_array(self.shape[0])
+            memory[self] = kept
+            self._stored.read_into(kept[: self._length])
+        now: ForeignRows | NDArray[Any] = self._now if kept is None else kept
+        step = max(1, _COMPARED // max(1, self._row_bytes))
+        for at in range(0, self._length, step):
+            end = min(at + step, self._length)
+            after = self._after[at:end]
+            if kept is not None and end == self._length:
+                kept[end] = after[-1]
+            here = now[at + 1 : end + 1]
+            if not np.array_equal(bits_of(here), bits_of(after[: len(here)])):
+                memory.pop(self, None)
+                return False
+        return True
 
     def __getitem__(self, rows: slice, /) -> Any:  # noqa: ANN401 - an array
         known = self._memory.get(self)
-        if known is not None:
-            return known[rows]
-        start, stop, _ = rows.indices(self.shape[0])
-        here = self._now[start : min(stop, self._length)]
-        if stop <= self._length:
-            return here
-        return np.concatenate((here, self._after[self._length - 1 : self._length]))
-
-
-def _bits(rows: NDArray[Any]) -> NDArray[Any]:
-    """What is stored: not a number equals itself."""
-    stored = rows.reshape(-1).view(np.uint8)
-    return stored if len(stored) % 8 else stored.view(np.uint64)
+        return super().__getitem__(rows) if known is None else known[rows]
 
 
 def _is_alike(now: DatasetRows, after: DatasetRows) -> bool:

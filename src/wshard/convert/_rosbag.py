@@ -113,6 +113,8 @@ class RosbagReader(DatasetReader):
         return [stem(path) for path in self._bags]
 
     def read(self, number: int, notes: Notes) -> Episode:
+        # Only the last bag stays open, for its arrays: each keeps some of its chunks.
+        self.close()
         path = self._bags[number]
         episode = Episode(stem(path))
         if os.path.isdir(path):

@@ -306,6 +306,7 @@ class _Parquet(_StepTable):
             # Several at a time, because each call costs as much as many rows.
             while end + 1 < len(self._ends) and (size := size + self._size(end)) <= _READ_AHEAD:
                 end += 1
+            self._kept = (0, 0, None)  # makes room for the next
             try:
                 table = self._file.read_row_groups(range(first, end))
             except (library().ArrowException, *_DAMAGE):
@@ -335,7 +336,20 @@ class _Parquet(_StepTable):
                 hint="write the table with smaller row groups",
             )
 
+    def _whole_if_small(self) -> Any:  # noqa: ANN401 - a pyarrow.Table
+        """The table, if it can be kept as a whole, so that its file is read once; None if not, or if it is damaged."""
+        groups = range(len(self._ends) - 1)
+        if self.length and sum(map(self._size, groups)) <= _READ_AHEAD:
+            with contextlib.suppress(library().ArrowException, ShardError, *_DAMAGE):
+                _, end, table = self._read(0)
+                return table if end == self.length else None
+        return None
+
     def _pieces(self, name: str) -> Iterator[Any]:
+        whole = self._whole_if_small()
+        if whole is not None:
+            yield whole.column(name)
+            return
         width = least_bytes(self._schema.field(name).type)
         if self.length * width <= DEFAULT_LIMITS.max_decompressed_bytes:
             # All row groups in one call: a call for each takes longer than the reading.
@@ -643,42 +657,47 @@ def _is_of_steps(name: str) -> bool:
 
 def _flat_columns(rows: Any) -> dict[str, Any]:  # noqa: ANN401 - a pyarrow.Table
     """The columns by name, each as one array; the fields of structs are columns of their own."""
-    types = library().types
     columns: dict[str, Any] = {}
-
-    def add(name: str, column: Any, depth: int) -> None:  # noqa: ANN401 - a pyarrow array
-        if types.is_struct(column.type) and depth:
-            names = {field.name for field in column.type}
-            if not names <= {"bytes", "path"} or "bytes" not in names:
-                parts = zip(column.type, column.flatten(), strict=True)
-                for field, part in parts:
-                    add(f"{name}.{field.name}", part, depth - 1)
-                return
-        columns[name if name not in columns else f"{name}_{len(columns)}"] = column
-
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         # One chunk as it is: joining one copies it.
-        add(name, column.chunk(0) if column.num_chunks == 1 else column.combine_chunks(), 8)
+        whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        _add_flat(columns, name, whole, 8)
     return columns
+
+
+def _add_flat(columns: dict[str, Any], name: str, column: Any, depth: int) -> None:  # noqa: ANN401 - a pyarrow array
+    if library().types.is_struct(column.type) and depth:
+        names = {field.name for field in column.type}
+        if not names <= {"bytes", "path"} or "bytes" not in names:
+            for field, part in zip(column.type, column.flatten(), strict=True):
+                _add_flat(columns, f"{name}.{field.name}", part, depth - 1)
+            return
+    columns[name if name not in columns else f"{name}_{len(columns)}"] = column
 
 
 def _grouped(columns: dict[str, Any]) -> dict[str, list[tuple[tuple[int, ...], Any]]]:
     """Columns by the name of their vector, with the place of each in it; other columns have the place `()`."""
     vectors: dict[str, list[tuple[tuple[int, ...], Any]]] = {}
     for name, column in columns.items():
-        found = _ELEMENT.fullmatch(name)
-        if found:
-            place = tuple(int(number) for number in found[2].split("]["))
-            vectors.setdefault(found[1], []).append((place, column))
+        vector, place = _element(name)
+        if place:
+            vectors.setdefault(vector, []).append((place, column))
     complete = {name for name, parts in vectors.items() if name not in columns and _is_full(parts)}
     groups: dict[str, list[tuple[tuple[int, ...], Any]]] = {}
     for name, column in columns.items():
-        found = _ELEMENT.fullmatch(name)
-        if found and found[1] in complete:
-            groups[found[1]] = vectors[found[1]]
+        vector, _ = _element(name)
+        if vector in complete:
+            groups[vector] = vectors[vector]
         else:
             groups[name] = [((), column)]
     return groups
+
+
+@lru_cache(maxsize=1024)
+def _element(name: str) -> tuple[str, tuple[int, ...]]:
+    """The vector that a column is an element of, and its place in it; the column itself and `()` for others."""
+    found = _ELEMENT.fullmatch(name)
+    return (found[1], tuple(map(int, found[2].split("][")))) if found else (name, ())
 
 
 def _is_full(parts: list[tuple[tuple[int, ...], Any]]) -> bool:

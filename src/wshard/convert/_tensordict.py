@@ -24,7 +24,7 @@ from shard_format.errors import (
 from wshard._channels import Modality
 from wshard._episode import Episode
 from wshard._values import BY_NAME, DType
-from wshard.convert._arrays import channel_of, splits, text_channel
+from wshard.convert._arrays import WithNext, channel_of, follows, splits, text_channel
 from wshard.convert._hdf5 import as_json_value
 from wshard.convert._model import DatasetReader, inside, read_json
 
@@ -42,7 +42,6 @@ _OF_A_BUFFER: Final = ("storage", "writer", "buffer_metadata.json")
 _NO_ENTRIES: Final = ("shape", "device", "_type")
 _MOST_DEPTH: Final = 16
 _MOST_UNBACKED: Final = 1 << 20
-_PIECE_BYTES: Final = 16 << 20
 _TRAJECTORIES: Final = ("collector/traj_ids", "traj_ids")
 _ENDS: Final = {"terminated": "terminations", "truncated": "truncations"}
 
@@ -145,8 +144,11 @@ class TensorDictReader(DatasetReader):
                     found=f"{found} bytes",
                 )
             stored = dtype.numpy_dtype
+            # As plain arrays, which take less time to cut than `np.memmap`.
             self._tensors[name] = (
-                np.memmap(path, stored, "r", shape=shape) if nbytes else np.zeros(shape, stored)
+                np.asarray(np.memmap(path, stored, "r", shape=shape))
+                if nbytes
+                else np.zeros(shape, stored)
             )
         except OSError as error:
             raise ShardIOError.wrap(error, "cannot read", path) from error
@@ -298,10 +300,13 @@ class TensorDictReader(DatasetReader):
         stream, rows = self._episodes[number]
         episode = Episode(f"episode_{number}")
         episode.length = len(rows)
-        rest = {
-            name: ChosenRows(self._stream(tensor, stream), rows)
-            for name, tensor in self._tensors.items()
-        }
+        first, count = int(rows[0]), len(rows)
+        is_run = int(rows[-1]) - first == count - 1 and bool((np.diff(rows) == 1).all())
+        rest: dict[str, ForeignRows] = {}
+        for name, tensor in self._tensors.items():
+            stored = self._stream(tensor, stream)
+            # Rows in a row are a view; others are gathered when they are used.
+            rest[name] = stored[first : first + count] if is_run else ChosenRows(stored, rows)
         facts: dict[str, Any] = {}
         self._place_ids(rest, facts, notes)
         self._place_ends(episode, rest, notes)
@@ -318,7 +323,7 @@ class TensorDictReader(DatasetReader):
             episode.metadata["tensordict"] = facts
         return episode
 
-    def _place_ids(self, rest: dict[str, ChosenRows], facts: dict[str, Any], notes: Notes) -> None:
+    def _place_ids(self, rest: dict[str, ForeignRows], facts: dict[str, Any], notes: Notes) -> None:
         for name in _TRAJECTORIES:
             ids = rest.get(name)
             if ids is not None and ids.shape[0] and prod(ids.shape) == ids.shape[0]:
@@ -328,7 +333,7 @@ class TensorDictReader(DatasetReader):
                     notes.kept(name, "metadata tensordict.traj_id")
                     del rest[name]
 
-    def _place_ends(self, episode: Episode, rest: dict[str, ChosenRows], notes: Notes) -> None:
+    def _place_ends(self, episode: Episode, rest: dict[str, ForeignRows], notes: Notes) -> None:
         """Rewards and ends; a trailing dimension of one is TorchRL's way to write a column."""
         length, flags = episode.length, dict[str, Any]()
         for name in ("next/reward", "next/done", "next/terminated", "next/truncated"):
@@ -361,7 +366,7 @@ class TensorDictReader(DatasetReader):
             del rest["next/done"]
 
     def _place(
-        self, episode: Episode, name: str, rest: dict[str, ChosenRows], notes: Notes
+        self, episode: Episode, name: str, rest: dict[str, ForeignRows], notes: Notes
     ) -> None:
         """A tensor of the root, together with the one of the same name under `next`."""
         rows: ForeignRows = rest.pop(name)
@@ -371,13 +376,7 @@ class TensorDictReader(DatasetReader):
             notes.kept(name, "false: it repeats next of the step before")
             return
         after = rest.get(f"next/{name}")
-        if (
-            after is not None
-            and not is_action(name)
-            and after.shape == rows.shape
-            and after.dtype == rows.dtype
-            and follows(rows, after)
-        ):
+        if after is not None and not is_action(name) and follows(rows, after):
             rows = WithNext(rows, after)
             notes.kept(f"next/{name}", f"signal/{name}, the observation after")
             del rest[f"next/{name}"]
@@ -458,52 +457,9 @@ class ChosenRows:
     def __init__(self, tensor: NDArray[Any], rows: NDArray[np.int64]) -> None:
         self._tensor = tensor
         self._rows = rows
-        # Rows in a row are a view; others are gathered.
-        self._is_run = bool(len(rows)) and bool((np.diff(rows) == 1).all())
         self.shape = (len(rows), *tensor.shape[1:])
         self.dtype = tensor.dtype
 
     def __getitem__(self, rows: slice, /) -> NDArray[Any]:
         start, stop, _ = rows.indices(len(self._rows))
-        if self._is_run:
-            first = int(self._rows[0])
-            return np.asarray(self._tensor[first + start : first + max(start, stop)])
         return np.asarray(self._tensor[self._rows[start:stop]])
-
-
-class WithNext:
-    """Observations and the one after the last step."""
-
-    def __init__(self, rows: ForeignRows, after: ForeignRows) -> None:
-        self._rows = rows
-        self._after = after
-        self.shape = (rows.shape[0] + 1, *rows.shape[1:])
-        self.dtype = rows.dtype
-
-    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
-        start, stop, _ = rows.indices(self.shape[0])
-        count = self.shape[0] - 1
-        found: NDArray[Any] = self._rows[start : min(stop, count)]
-        if stop <= count or start > count:
-            return found
-        return np.concatenate((found, self._after[count - 1 : count]))
-
-
-def _bits(rows: NDArray[Any]) -> NDArray[Any]:
-    """The bits of rows as whole numbers, as few as possible."""
-    plain = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
-    return plain.view(np.uint64) if plain.size % 8 == 0 else plain
-
-
-def follows(rows: ForeignRows, after: ForeignRows) -> bool:
-    """Whether each of `after` is the next of `rows`, bit by bit; there must be one."""
-    count = rows.shape[0]
-    if not count:
-        return False
-    row_bytes = max(1, prod(rows.shape[1:]) * rows.dtype.itemsize)
-    step = max(1, _PIECE_BYTES // row_bytes)
-    for start in range(0, count - 1, step):
-        stop = min(start + step, count - 1)
-        if not np.array_equal(_bits(rows[start + 1 : stop + 1]), _bits(after[start:stop])):
-            return False
-    return True

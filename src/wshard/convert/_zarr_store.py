@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import re
 import struct
 import zipfile
+import zlib
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -61,6 +63,11 @@ _CODECS: Final = frozenset(
     )
 )
 PICTURES: Final = "imagecodecs_"
+_DAMAGE: Final = (
+    *(ValueError, OSError, EOFError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+)
+"""What JSON raises that is not, and damaged members of archives."""
 
 
 class DescribedFiles:
@@ -121,7 +128,9 @@ class DescribedFiles:
                 with self._archive.open(path) as file:
                     text = file.read(_MOST_JSON)
             found = json.loads(text)
-        except (ValueError, RecursionError, zipfile.BadZipFile, NotImplementedError) as error:
+        except ShardError:
+            raise
+        except _DAMAGE as error:
             raise BadMetadata(f"not JSON: {error}", path=self.path, entry=path) from None
         if not isinstance(found, dict):
             raise BadMetadata("not a JSON object", path=self.path, entry=path)

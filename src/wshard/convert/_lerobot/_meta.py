@@ -142,7 +142,8 @@ class Meta:
         cameras = [name for name, each in self._info.features.items() if each.dtype == "video"]
         for path in files:
             inside(self._folder, os.path.relpath(path, self._folder), what="a table of episodes")
-            known = [*_KNOWN, *(f"videos/{key}/{name}" for key in cameras for name in _PLACE)]
+            places = (f"videos/{key}/{name}" for key in cameras for name in _PLACE)
+            known = [*_KNOWN, "tasks", *places]
             for number, fields in enumerate(self._table(path).rows(known)):
                 yield _entry(path, fields, (path, number))
 
@@ -153,12 +154,7 @@ class Meta:
     @cached_property
     def unused_tasks(self) -> list[str]:
         """Tasks that no episode has."""
-        if self.is_v3:
-            paths = dict.fromkeys(entry.place[0] for entry in self.entries if entry.place)
-            rows = [row for path in paths for row in self._table(path).rows(["tasks"])]
-        else:
-            rows = [entry.fields for entry in self.entries]
-        told: list[Any] = [row.get("tasks") for row in rows]
+        told: list[Any] = [entry.fields.get("tasks") for entry in self.entries]
         if not all(isinstance(texts, list) for texts in told):
             return []  # the dataset does not say it
         used = {text for texts in told for text in texts if isinstance(text, str)}
@@ -238,7 +234,7 @@ def is_more(name: str) -> bool:
 def _details_from(table: DataFile, start: int) -> list[Details]:
     """The statistics and other facts of some episodes that follow each other in a table."""
     names = [name for name in table.schema.names if name.startswith("stats/") or is_more(name)]
-    columns = table.read(names, start, start + _ROWS_AT_ONCE).to_pydict()
+    columns = table.values(names, start, start + _ROWS_AT_ONCE)
     found = [Details({}, {}) for _ in range(_ROWS_AT_ONCE)]
     for name, rows in columns.items():
         is_statistic = name.startswith("stats/")

@@ -368,7 +368,7 @@ class _Columns:
         text = str(kind)
         if (feature is not None and feature.dtype == "image") or text.startswith("struct<bytes:"):
             return self._pictures(name, key, feature)
-        cells = self._file.read([name], self._start, self._stop).column(0).to_pylist()
+        cells = self._file.values([name], self._start, self._stop)[name]
         if text in ("string", "large_string"):
             if None in cells:
                 self._notes.filled(name, "missing texts are empty")

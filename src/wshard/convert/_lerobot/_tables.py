@@ -44,6 +44,8 @@ _BATCH: Final = 1 << 16
 # Rows with texts or pictures may be large.
 _SMALL_BATCH: Final = 256
 _ALWAYS_FINE: Final = 1 << 20
+# Handing less to other threads takes longer than decoding it.
+_WORTH_THREADS: Final = 1 << 20
 
 
 @cache
@@ -165,8 +167,15 @@ class DataFile:
         start = 0
         latest: int | None = None
         with self._reading([EPISODE]):
-            for batch in self._file.iter_batches(_BATCH, columns=[EPISODE]):
-                values = as_array(batch.column(0), (), self.path, EPISODE)
+            # A small file is read once, as a whole.
+            kept = self._kept_rows(0, self._starts[-1]) if self._starts[-1] else None
+            tables = (
+                self._file.iter_batches(_BATCH, columns=[EPISODE])
+                if kept is None
+                else (kept.table,)
+            )
+            for table in tables:
+                values = as_array(table.column(EPISODE), (), self.path, EPISODE)
                 edges = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
                 for first, stop in pairwise(edges):
                     number = int(values[first]) if stop > first else latest
@@ -207,7 +216,14 @@ class DataFile:
                     parts.append(self._part(group, columns, low, high, end - first))
             if not parts:
                 return self._file.schema_arrow.empty_table().select(list(columns))
-            return self._arrow.concat_tables(parts)
+            return parts[0] if len(parts) == 1 else self._arrow.concat_tables(parts)
+
+    def values(self, columns: Sequence[str], start: int, stop: int) -> dict[str, list[Any]]:
+        """Some columns of the rows from `start` to `stop`, as Python has them."""
+        table = self.read(columns, start, stop)
+        with self._reading(columns):  # texts may not be UTF-8
+            found: dict[str, list[Any]] = table.to_pydict()
+        return found
 
     def arrays(
         self, shapes: Mapping[str, tuple[int, ...]], start: int, stop: int
@@ -234,7 +250,9 @@ class DataFile:
 
     def _part(self, group: int, columns: Sequence[str], low: int, high: int, rows: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
         if rows <= _FEW_TIMES * (high - low) + _FEW_ROWS:
-            return self._file.read_row_group(group, list(columns)).slice(low, high - low)
+            is_large = self._file.metadata.row_group(group).total_byte_size > _WORTH_THREADS
+            table = self._file.read_row_group(group, list(columns), use_threads=is_large)
+            return table.slice(low, high - low)
         parts, at = [], 0
         size = _BATCH if all(self.numbers[name] for name in columns) else _SMALL_BATCH
         for batch in self._file.iter_batches(size, row_groups=[group], columns=list(columns)):
@@ -260,8 +278,11 @@ class DataFile:
             while end + 1 < len(starts) and (size := size + self._numbers_size(end)) <= _READ_AHEAD:
                 end += 1
             numeric = [name for name, numbers in self.numbers.items() if numbers]
+            self._kept = None  # makes room for the next
             try:
-                table = self._file.read_row_groups(range(first, end), numeric)
+                table = self._file.read_row_groups(
+                    range(first, end), numeric, use_threads=size > _WORTH_THREADS
+                )
             except (self._arrow.ArrowException, OSError, ValueError):
                 # The damage may be in the rows that were read ahead.
                 return None
@@ -361,7 +382,7 @@ class ColumnRows:
 def pictures_of(file: DataFile, name: str, start: int, stop: int) -> list[bytes]:
     """The encoded pictures of some rows."""
     pictures: list[bytes] = []
-    for step, cell in enumerate(file.read([name], start, stop).column(0).to_pylist()):
+    for step, cell in enumerate(file.values([name], start, stop)[name]):
         picture = cell.get("bytes") if isinstance(cell, dict) else cell
         if not isinstance(picture, bytes):
             raise BadValue(
