@@ -85,7 +85,12 @@ class TestCleanEpisodes:
 
     @pytest.mark.parametrize(
         "saving",
-        [{}, {"compression": "zstd"}, {"profile": "training"}, {"identity": True}],
+        [
+            {},
+            {"compression": "zstd"},
+            {"profile": "training"},
+            {"options": FileOptions(identity=True)},
+        ],
         ids=["raw", "zstd", "training", "identity"],
     )
     def test_a_clean_file_has_no_findings(self, tmp_path: Path, saving: dict[str, Any]) -> None:
