@@ -1,6 +1,8 @@
 // What panels read. A worker answers; typed arrays are transferred, so a panel owns what it gets and may change it.
 
+import type { ReadonlySignal } from "@preact/signals";
 import type { JsonObject, TypedArray } from "@shard-format/core";
+import type { Reduced } from "../plot-data/columns";
 import type { EntryFacts, Interval } from "./facts";
 
 /**
@@ -17,28 +19,15 @@ export interface ReadOptions {
   readonly signal?: AbortSignal;
 }
 
-/** One dimension of a channel, reduced to columns. */
-export interface DimensionColumns {
-  readonly dim: number;
-  /** The least and the largest finite value of each column; NaN where the column has none: a gap. */
-  readonly min: Float64Array;
-  readonly max: Float64Array;
-  /** The last finite value of each column. */
-  readonly last: Float64Array;
-  /** 1: the column holds +∞, 2: −∞, 3: both. Null if the dimension has none in the range. */
-  readonly infinite: Uint8Array | null;
-}
-
-/** What a plot of a range draws, reduced to about as many columns as it has pixels. */
+/** What a plot of a range draws. `toPlot` of plot-data joins the lines of several channels for uPlot. */
 export interface Columns {
   readonly range: Range;
-  /** Samples per column. At 1, each column is one sample at its exact position, and min, max and last are the same array. */
+  /** One for each dimension that was asked for: columns, or the samples themselves where they are few. */
+  readonly lines: readonly Reduced[];
+  /** Samples per column; 1 where the lines are samples. */
   readonly factor: number;
-  /** Where each column is on the axis, ascending: the position of its first sample. */
-  readonly positions: Float64Array;
-  readonly dimensions: readonly DimensionColumns[];
-  /** Which part of the range is known so far. Less than the range while a long channel is still being read. */
-  readonly known: Range;
+  /** Which part of the channel was read so far, 0 to 1. Ask again when `arrived` counts up. */
+  readonly read: number;
 }
 
 /** The values of some entries. */
@@ -72,6 +61,8 @@ export interface Extent {
 export interface Reads {
   /** Columns of some dimensions of a dense channel, of a prediction, an uncertainty or a residual. */
   columns(key: string, dims: readonly number[], range: Range, width: number, options?: ReadOptions): Promise<Columns>;
+  /** Counts up when more of a channel was read. Hooks (model/hooks.ts) ask again then. */
+  arrived(key: string): ReadonlySignal<number>;
   /** Exact values of the entries from `start` up to `end`. */
   window(key: string, start: number, end: number, options?: ReadOptions): Promise<Window>;
   /** The entry that holds at a position of the axis (the last one that is not after it), or −1 before the first. */
