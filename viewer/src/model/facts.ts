@@ -106,8 +106,6 @@ export interface EpisodeFacts {
   readonly chunks: number;
   /** A recording that has not ended: `.partial`. */
   readonly isUnfinished: boolean;
-  /** The identity that the file states (`meta/identity`); null if it states none. It is not recomputed. */
-  readonly identity: string | null;
   readonly channels: readonly ChannelFacts[];
   /** Parts that were left out, and why: sidecars that do not fit. */
   readonly problems: readonly string[];

@@ -85,6 +85,8 @@ export interface Reads {
   /** Bytes of an entry of one of the files, for the hex view. */
   bytes(file: string, entry: string, start: number, end: number, options?: ReadOptions): Promise<Uint8Array>;
   provenance(): Promise<JsonObject | null>;
+  /** The identity that the file states (`meta/identity`); null if it states none. It is not computed again. */
+  identity(): Promise<string | null>;
   /** What `wshard doctor --json` said about the file; null where nobody has asked it. */
   findings(): Promise<JsonObject | null>;
   /** Bytes and requests of the sources so far. */
