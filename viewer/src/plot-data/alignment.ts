@@ -1,6 +1,6 @@
 // Two episodes, or two channels with clocks of their own, laid over each other.
 
-import { type Clock, nearest, usualGap } from "./clocks.js";
+import { type Clock, nearest, usualGap } from "./clocks";
 
 /** A labelled range of time of an episode, on its x axis. */
 export interface Span {

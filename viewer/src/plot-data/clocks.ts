@@ -44,7 +44,7 @@ export function timestampClock(timestamps: BigInt64Array | BigUint64Array, origi
   return secondsClock(seconds);
 }
 
-/** The seconds between two times. Nanoseconds since 1970 do not fit into a double, their difference does for 50 days. */
+/** The seconds between two times. Nanoseconds since 1970 do not fit into a double; their difference does, and stays exact to the nanosecond for 26 days. */
 export function secondsSince(timestamp: bigint, origin: bigint): number {
   const difference = timestamp - origin;
   const nanoseconds = Number(difference);
@@ -65,7 +65,12 @@ export function secondsClock(seconds: Float64Array): Clock {
       latest = seconds[i] as number;
     }
   }
-  return { length: seconds.length, backwards, at: (step) => seconds[step] as number, index: (x) => lowerBound(seconds, x) };
+  return {
+    length: seconds.length,
+    backwards,
+    at: (step) => seconds[step] as number,
+    index: (x) => lowerBound(seconds, x),
+  };
 }
 
 /** The step whose sample is nearest to a position, the earlier one of two; −1 of a clock without samples. */

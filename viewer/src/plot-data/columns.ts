@@ -1,10 +1,10 @@
 // A view of lines: two values for each column of pixels, or the samples themselves where they are few.
 // All lines of a plot get the same columns, so channels with different clocks share one x axis.
 
-import type { Clock } from "./clocks.js";
-import { Extent, MINUS, PLUS } from "./extent.js";
-import { type Line, reduceRange } from "./pyramid.js";
-import { holds, valueAt } from "./samples.js";
+import type { Clock } from "./clocks";
+import { Extent, MINUS, PLUS } from "./extent";
+import { type Line, reduceRange } from "./pyramid";
+import { holds, valueAt } from "./samples";
 
 /** Fewer samples than this a column are drawn as they are. */
 const SAMPLES_A_COLUMN = 2;
@@ -39,7 +39,8 @@ export function columns(line: Line, clock: Clock, view: View): Reduced {
   // One more sample on either side, so that lines leave the plot instead of ending in it.
   const [first, end] = [Math.max(0, from - 1), Math.min(length, to + 1)];
   const few = to - from < SAMPLES_A_COLUMN * view.width;
-  if (few && line.samples !== undefined && holds(line.samples, first, end)) return original(line, clock, first, end, to - from);
+  if (few && line.samples !== undefined && holds(line.samples, first, end))
+    return original(line, clock, first, end, to - from);
 
   const { width } = view;
   const reduced = places(width, false, to - from);
@@ -172,6 +173,7 @@ export function infinities({ x, flags }: Reduced): { plus: number[]; minus: numb
 /** The finite extremes of lines in a view, for the y axis; undefined if there is no finite value. */
 export function valueRange(lines: readonly Reduced[]): [number, number] | undefined {
   const extent = new Extent();
-  for (const { min, max } of lines) for (let i = 0; i < min.length; i++) extent.merge(min[i] as number, max[i] as number, 0);
+  for (const { min, max } of lines)
+    for (let i = 0; i < min.length; i++) extent.merge(min[i] as number, max[i] as number, 0);
   return Number.isNaN(extent.min) ? undefined : [extent.min, extent.max];
 }

@@ -19,14 +19,14 @@ export class Extent {
   }
 
   add(value: number): void {
-    if (value - value === 0) this.merge(value, value, 0);
+    if (Number.isFinite(value)) this.merge(value, value, 0);
     else this.flags |= Number.isNaN(value) ? MISSING : value > 0 ? PLUS : MINUS;
   }
 
   /** Add the extremes of other samples. A comparison with NaN is false, which keeps buckets without values out. */
   merge(min: number, max: number, flags: number): void {
-    if (!(this.min <= min) && min === min) this.min = min;
-    if (!(this.max >= max) && max === max) this.max = max;
+    if (!(this.min <= min) && !Number.isNaN(min)) this.min = min;
+    if (!(this.max >= max) && !Number.isNaN(max)) this.max = max;
     this.flags |= flags;
   }
 }

@@ -1,12 +1,12 @@
 // What plots need to know about numbers: pure functions over typed arrays, which run in workers and in tests.
 
-export * from "./alignment.js";
-export * from "./clocks.js";
-export * from "./colors.js";
-export * from "./columns.js";
-export * from "./extent.js";
-export * from "./metrics.js";
-export * from "./pca.js";
-export * from "./pyramid.js";
-export * from "./samples.js";
-export * from "./summary.js";
+export * from "./alignment";
+export * from "./clocks";
+export * from "./colours";
+export * from "./columns";
+export * from "./extent";
+export * from "./metrics";
+export * from "./pca";
+export * from "./pyramid";
+export * from "./samples";
+export * from "./summary";

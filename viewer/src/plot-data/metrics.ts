@@ -1,6 +1,6 @@
 // How far a prediction is from the truth, over a selection.
 
-import { type Samples, valueAt } from "./samples.js";
+import { type Samples, valueAt } from "./samples";
 
 /** A prediction of one dimension. `std` is its standard deviation, if the model gives one. */
 export interface Prediction {
@@ -33,7 +33,13 @@ export interface Metrics {
  * The metrics of the steps from `from` to `to`. With `pairs`, step `from + i` of the truth is compared with step
  * `pairs[i]` of the prediction, and −1 leaves it out.
  */
-export function metrics(truth: Samples, { mean, std }: Prediction, from: number, to: number, pairs?: Int32Array): Metrics {
+export function metrics(
+  truth: Samples,
+  { mean, std }: Prediction,
+  from: number,
+  to: number,
+  pairs?: Int32Array,
+): Metrics {
   let count = 0;
   let sum = 0;
   let sumOfErrors = 0;

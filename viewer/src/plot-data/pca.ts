@@ -1,6 +1,6 @@
 // The two directions in which vectors differ most: a picture of embeddings.
 
-import { copyTo, type Numbers } from "./samples.js";
+import { copyTo, type Numbers } from "./samples";
 
 /** Vectors as points in a plane. */
 export interface Projection {
@@ -24,7 +24,7 @@ export function project(values: Numbers, width: number): Projection {
   const row = new Float64Array(width);
   const read = (index: number) => {
     copyTo(row, { values, offset: index * width, stride: 1, first: 0, length: width });
-    return row.every((value) => value - value === 0);
+    return row.every((value) => Number.isFinite(value));
   };
 
   const rows: Float64Array[] = [];
@@ -32,7 +32,8 @@ export function project(values: Numbers, width: number): Projection {
   for (let index = 0; index < count; index += every) {
     if (!read(index)) continue;
     rows.push(row.slice());
-    for (let i = 0; i < width; i++) mean[i] = (mean[i] as number) + ((row[i] as number) - (mean[i] as number)) / rows.length;
+    for (let i = 0; i < width; i++)
+      mean[i] = (mean[i] as number) + ((row[i] as number) - (mean[i] as number)) / rows.length;
   }
   let largest = 0;
   for (const vector of rows) {

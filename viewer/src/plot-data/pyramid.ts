@@ -1,8 +1,8 @@
 // Minimum and maximum of buckets of samples, then of two buckets each, up to one for all of them.
 // However many samples a plot has, the extremes of a column of pixels are found in a few dozen steps, and no spike is lost.
 
-import { Extent, MINUS, MISSING, PLUS, UNREAD } from "./extent.js";
-import { forPieces, holds, type Numbers, part, type Samples, valueAt } from "./samples.js";
+import { type Extent, MINUS, MISSING, PLUS, UNREAD } from "./extent";
+import { forPieces, holds, type Numbers, part, type Samples, valueAt } from "./samples";
 
 /** Samples in a bucket of the lowest level. */
 export const BUCKET = 16;
@@ -82,11 +82,11 @@ export class Pyramid {
         let flags = (level.flags[at] as number) & ~UNREAD;
         for (; i < end; i++) {
           const value = values[i] as number;
-          if (value - value === 0) {
+          if (Number.isFinite(value)) {
             if (!(min <= value)) min = value;
             if (!(max >= value)) max = value;
           } else {
-            flags |= value !== value ? MISSING : value > 0 ? PLUS : MINUS;
+            flags |= Number.isNaN(value) ? MISSING : value > 0 ? PLUS : MINUS;
           }
         }
         level.min[at] = min;
@@ -109,8 +109,8 @@ export class Pyramid {
         const right = Math.min(left + 1, below.flags.length - 1);
         const [a, b] = [below.min[left] as number, below.min[right] as number];
         const [c, d] = [below.max[left] as number, below.max[right] as number];
-        level.min[i] = a <= b || b !== b ? a : b;
-        level.max[i] = c >= d || d !== d ? c : d;
+        level.min[i] = a <= b || Number.isNaN(b) ? a : b;
+        level.max[i] = c >= d || Number.isNaN(d) ? c : d;
         level.flags[i] = (below.flags[left] as number) | (below.flags[right] as number);
       }
     }
@@ -131,7 +131,10 @@ export class Pyramid {
 
   /** The bytes that the pyramid keeps. */
   get bytes(): number {
-    return this.levels.reduce((sum, { min, max, flags }) => sum + min.byteLength + max.byteLength + flags.byteLength, 0);
+    return this.levels.reduce(
+      (sum, { min, max, flags }) => sum + min.byteLength + max.byteLength + flags.byteLength,
+      0,
+    );
   }
 }
 

@@ -1,6 +1,6 @@
 // What the values of a selection are like.
 
-import { forPieces, part, type Samples } from "./samples.js";
+import { forPieces, part, type Samples } from "./samples";
 
 /** The summary of the finite values, NaN if there are none, and how many others there are. */
 export interface Summary {
@@ -30,8 +30,8 @@ export function summarize(samples: Samples): Summary {
   let scaled = 1;
   forPieces(samples, (values) => {
     for (const value of values) {
-      if (value - value !== 0) {
-        if (value !== value) missing++;
+      if (!Number.isFinite(value)) {
+        if (Number.isNaN(value)) missing++;
         else if (value > 0) plusInfinite++;
         else minusInfinite++;
         continue;
@@ -102,7 +102,7 @@ export function quantiles(samples: Samples, shares: readonly number[], most = 20
   const finite = new Float64Array(taken.length);
   let count = 0;
   forPieces({ ...taken, first: 0 }, (values) => {
-    for (const value of values) if (value - value === 0) finite[count++] = value;
+    for (const value of values) if (Number.isFinite(value)) finite[count++] = value;
   });
   const sorted = finite.subarray(0, count).sort();
   const values = shares.map((share) => {
@@ -119,7 +119,7 @@ export function quantiles(samples: Samples, shares: readonly number[], most = 20
 export function codeCounts(samples: Samples, from: number, to: number): { code: number; count: number }[] {
   const counts = new Map<number, number>();
   forPieces(part(samples, from, to), (values) => {
-    for (const value of values) if (value === value) counts.set(value, (counts.get(value) ?? 0) + 1);
+    for (const value of values) if (!Number.isNaN(value)) counts.set(value, (counts.get(value) ?? 0) + 1);
   });
   return Array.from(counts, ([code, count]) => ({ code, count })).sort((a, b) => b.count - a.count || a.code - b.code);
 }
