@@ -5,7 +5,10 @@ export default defineConfig({
   resolve: { alias },
   test: {
     projects: [
-      { extends: true, test: { name: "unit", include: ["test/*.test.ts", "src/**/*.test.ts"] } },
+      {
+        extends: true,
+        test: { name: "unit", include: ["test/*.test.ts", "test/plot-data/*.test.ts", "src/**/*.test.ts"] },
+      },
       // One browser at a time: each test measures, or looks at pictures.
       {
         extends: true,
