@@ -147,7 +147,8 @@ export class OpenEpisode {
       // Without a rate nobody knows where the entries are: they are spread over the episode.
       const rate = tickHz ?? 0;
       for (let at = 0; at < length; at++) {
-        positions[at] = rate > 0 ? (Number((times[at] as bigint) - epochNs) / 1e9) * rate : (at * this.episode.length) / length;
+        positions[at] =
+          rate > 0 ? (Number((times[at] as bigint) - epochNs) / 1e9) * rate : (at * this.episode.length) / length;
       }
       return secondsClock(positions);
     }
@@ -177,7 +178,13 @@ export class OpenEpisode {
 
   // --- what panels ask
 
-  async columns(key: string, dims: readonly number[], range: Range, width: number, options: ReadOptions): Promise<Columns> {
+  async columns(
+    key: string,
+    dims: readonly number[],
+    range: Range,
+    width: number,
+    options: ReadOptions,
+  ): Promise<Columns> {
     const lines = await this.#linesOf(key);
     return lines.columns(dims, range, width, options);
   }
