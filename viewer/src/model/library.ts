@@ -165,8 +165,14 @@ export class Library {
     }, patience / 3);
   }
 
+  /** Ends the worker and everything that waits for it. */
+  end(): void {
+    this.#fail("closed");
+  }
+
   #fail(message: string): void {
     this.#worker.terminate();
+    clearTimeout(this.#asked);
     this.failure.value = message;
     for (const { reject } of this.#waiting.values()) reject(new ReadError(message, ""));
     this.#waiting.clear();
