@@ -1,0 +1,161 @@
+// Panels in Chromium: what their pixels show, and how fast they follow the cursor.
+
+import { existsSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { type Browser, chromium, type Page } from "playwright-core";
+import { PNG } from "pngjs";
+import { createServer, type ViteDevServer } from "vite";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import type { Wanted } from "./panels/page";
+
+const usual = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"].map(
+  (name) => `/usr/bin/${name}`,
+);
+const executable = process.env["SHARD_CHROMIUM"] ?? usual.find((path) => existsSync(path));
+const mustRun = Boolean(process.env["SHARD_REQUIRE_BROWSER"]);
+/** A folder for pictures of all scenes, for people to look at. */
+const pictures = process.env["SHARD_VIEWER_PICTURES"];
+
+describe.skipIf(executable === undefined && !mustRun)("a panel in Chromium", () => {
+  let server: ViteDevServer;
+  let browser: Browser;
+  let page: Page;
+  let complaints: string[] = [];
+
+  beforeAll(async () => {
+    const root = fileURLToPath(new URL("../..", import.meta.url));
+    server = await createServer({
+      root,
+      configFile: `${root}vite.config.ts`,
+      server: { port: 0, host: "127.0.0.1", hmr: false, watch: null, fs: { strict: false } },
+      logLevel: "error",
+    });
+    await server.listen();
+    browser = await chromium.launch({ ...(executable ? { executablePath: executable } : {}), args: ["--no-sandbox"] });
+    page = await browser.newPage();
+    page.on("console", (message) => {
+      if (message.type() === "error") complaints.push(message.text());
+    });
+    page.on("pageerror", (error) => complaints.push(String(error)));
+    const address = server.resolvedUrls?.local[0] ?? "";
+    await page.goto(`${address}test/browser/panels/index.html`);
+    await page.waitForFunction(() => "show" in window);
+  }, 60_000);
+
+  afterAll(async () => {
+    await browser?.close();
+    await server?.close();
+  });
+
+  beforeEach(() => {
+    complaints = [];
+  });
+
+  /** Show a panel, wait until it has drawn what it was asked for, and give its pixels. */
+  async function show(wanted: Wanted, cursor = 0): Promise<PNG> {
+    await page.setViewportSize({ width: wanted.width, height: wanted.height });
+    await page.evaluate((wanted) => window.show(JSON.parse(wanted)), JSON.stringify(wanted));
+    await page.evaluate((cursor) => window.shown.view.seek(cursor), cursor);
+    return settled();
+  }
+
+  async function settled(): Promise<PNG> {
+    await page.waitForFunction(
+      () => window.shown.status.summary !== undefined || window.shown.status.problem !== undefined,
+    );
+    // Two frames: the drawing follows the status, and the picture follows the drawing.
+    await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+    const picture = PNG.sync.read(await page.screenshot());
+    expect(complaints).toEqual([]);
+    return picture;
+  }
+
+  const pixel = (png: PNG, x: number, y: number) =>
+    Array.from(png.data.subarray(4 * (y * png.width + x), 4 * (y * png.width + x) + 3));
+
+  describe("with pictures", () => {
+    test("shows the colours of the step at the cursor, each pixel as a square", async () => {
+      const png = await show({ scene: "camera", panel: "image", width: 640, height: 480 }, 40);
+      expect(pixel(png, 0, 0)).toEqual([40, 0, 215]);
+      expect(pixel(png, 3, 3)).toEqual([40, 0, 215]);
+      expect(pixel(png, 4, 4)).not.toEqual([40, 0, 215]);
+    });
+
+    test("shows truth left and prediction right of the line, and their difference", async () => {
+      const size = { width: 320, height: 354 };
+      const split = await show({ scene: "two quarters", panel: "image", ...size, settings: { split: 0.75 } });
+      expect([pixel(split, 40, 160), pixel(split, 200, 160), pixel(split, 300, 160)]).toEqual([
+        [10, 20, 30],
+        [200, 100, 50],
+        [200, 105, 50],
+      ]);
+      const difference = await show({
+        scene: "two quarters",
+        panel: "image",
+        ...size,
+        settings: { mode: "difference" },
+      });
+      expect(pixel(difference, 40, 160)).toEqual([253, 231, 37]);
+    });
+
+    test("shows channel-first pictures that are described so", async () => {
+      const png = await show({ scene: "channel first", panel: "image", width: 320, height: 320 }, 2);
+      expect(pixel(png, 5, 5)).toEqual([0, 128, 0]);
+      expect(pixel(png, 315, 5)).toEqual([248, 128, 0]);
+      expect(pixel(png, 5, 315)).toEqual([0, 128, 248]);
+    });
+
+    test("shows depth as colours, nothing where there is no value, and tells the value under the pointer", async () => {
+      const png = await show({ scene: "depth", panel: "image", width: 320, height: 274 }, 3);
+      const [near, far] = [pixel(png, 310, 120), pixel(png, 10, 120)];
+      expect(far[0]).toBeGreaterThan(150); // yellow
+      expect(near[2]).toBeGreaterThan(near[0] as number); // violet
+      await page.mouse.move(160, 120);
+      await page.waitForFunction(() => document.querySelector(".panel-readout")?.textContent?.includes("no value"));
+      await page.mouse.move(2, 122);
+      await page.waitForFunction(() => document.querySelector(".panel-readout")?.textContent?.includes("2130 mm"));
+    });
+
+    test("of a camera with its own clock shows the last picture before the cursor, and none before the first", async () => {
+      const size = { width: 160, height: 194 };
+      const png = await show({ scene: "own clock", panel: "image", ...size }, 5);
+      expect(pixel(png, 80, 80)).toEqual([100, 100, 100]);
+      await page.evaluate(() => window.shown.view.seek(1));
+      await page.waitForFunction(() => window.shown.status.note?.startsWith("No picture"));
+    });
+
+    test("follows the cursor inside a group without asking anybody", async () => {
+      await show({ scene: "camera", panel: "image", width: 640, height: 480 });
+      const before = await page.evaluate(() => window.shown.reads.windows);
+      await page.evaluate(() => window.shown.view.seek(31));
+      const png = await settled();
+      expect(pixel(png, 0, 0)).toEqual([31, 0, 224]);
+      expect(await page.evaluate(() => window.shown.reads.windows)).toBe(before);
+    });
+  });
+
+  test.runIf(pictures)("looks good", async () => {
+    const looks: [string, Wanted, number][] = [
+      ["camera", { scene: "camera", panel: "image", width: 420, height: 320 }, 30],
+      ["split", { scene: "camera and prediction", panel: "image", width: 420, height: 320 }, 30],
+      [
+        "difference",
+        { scene: "camera and prediction", panel: "image", width: 420, height: 320, settings: { mode: "difference" } },
+        30,
+      ],
+      ["depth", { scene: "depth", panel: "image", width: 420, height: 320 }, 3],
+      [
+        "narrow",
+        { scene: "camera and prediction", panel: "image", width: 340, height: 280, settings: { mode: "blink" } },
+        12,
+      ],
+    ];
+    for (const [name, wanted, cursor] of looks) {
+      for (const theme of ["light", "dark"] as const) {
+        const png = await show({ ...wanted, theme }, cursor);
+        const { writeFileSync } = await import("node:fs");
+        writeFileSync(`${pictures}/${name}-${theme}.png`, PNG.sync.write(png));
+      }
+    }
+  });
+});

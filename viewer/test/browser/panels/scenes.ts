@@ -1,0 +1,133 @@
+// Made-up channels whose pictures are known.
+
+import type { TypedArray } from "@shard-format/core";
+import type { ChannelFacts } from "../../../src/model/facts";
+import type { MadeUpChannel, Scene } from "./reads";
+
+/** A channel with `values` of `shape` a step; everything else as in most files. */
+function channel(values: TypedArray, shape: readonly number[], more: Partial<ChannelFacts> = {}): MadeUpChannel {
+  const dimensions = shape.reduce((product, size) => product * size, 1);
+  const length = values.length / dimensions;
+  return { facts: facts({ shape, dimensions, length, bytes: values.byteLength, ...more }), values };
+}
+
+function facts(more: Partial<ChannelFacts>): ChannelFacts {
+  const id = more.id ?? "camera";
+  const lane = more.lane ?? "signal";
+  const key = `${lane}/${id}${more.model ? `/${more.model}` : ""}${more.type ? `/${more.type}` : ""}`;
+  return {
+    key,
+    lane,
+    id,
+    model: "",
+    type: "",
+    layout: "dense",
+    dtype: "u8",
+    shape: [],
+    dimensions: 1,
+    length: 0,
+    unit: "",
+    rate: null,
+    horizon: null,
+    hasOwnClock: false,
+    contentType: "",
+    codec: "none",
+    storedBytes: 0,
+    bytes: 0,
+    isInferred: false,
+    lossy: null,
+    sidecar: "",
+    row: {},
+    problem: null,
+    ...more,
+  };
+}
+
+/** A corridor with a ball that moves from left to right; pixel (0, 0) is `step`, 0, 255 − `step`. */
+function corridor(steps: number, height: number, width: number, shift = 0): Uint8Array {
+  const values = new Uint8Array(steps * height * width * 3);
+  let at = 0;
+  for (let step = 0; step < steps; step++) {
+    const ball = { x: (width * (step + 1)) / (steps + 1) + shift, y: height * 0.62, radius: height * 0.14 };
+    for (let y = 0; y < height; y++) {
+      for (let x = 0; x < width; x++) {
+        const floor = y > height * 0.7;
+        const dx = x - ball.x;
+        const dy = y - ball.y;
+        const distance = Math.hypot(dx, dy) / ball.radius;
+        const light = 1 - (0.45 * Math.hypot(dx + ball.radius * 0.4, dy + ball.radius * 0.4)) / ball.radius;
+        const tile = floor && (Math.floor(x / 12) + Math.floor((y * 2) / 12)) % 2 === 0 ? 22 : 0;
+        const base = floor
+          ? [96 + tile, 88 + tile, 82 + tile]
+          : [150 + (60 * y) / height, 176 + (40 * y) / height, 196];
+        const colour = distance < 1 ? [232 * light, 92 * light, 48 * light] : base;
+        for (const part of colour) values[at++] = part;
+      }
+    }
+    values.set([step, 0, 255 - step], step * height * width * 3);
+  }
+  return values;
+}
+
+function steps<T extends TypedArray>(array: T, fill: (index: number) => number): T {
+  for (let i = 0; i < array.length; i++) array[i] = fill(i);
+  return array;
+}
+
+export const scenes: Readonly<Record<string, () => Scene>> = {
+  camera() {
+    return { length: 64, channels: [channel(corridor(64, 120, 160), [120, 160, 3])] };
+  },
+  "camera and prediction"() {
+    const truth = channel(corridor(64, 120, 160), [120, 160, 3]);
+    const prediction = channel(corridor(64, 120, 160, 9), [120, 160, 3], { lane: "omen", model: "dreamer" });
+    return { length: 64, channels: [truth, prediction] };
+  },
+  "two quarters"() {
+    // Left half 10, 20, 30, right half 200, 100, 50; the prediction is 5 more of green.
+    const side = (add: number) => {
+      const values = new Uint8Array(8 * 8 * 8 * 3);
+      for (let i = 0; i < values.length; i++) {
+        const right = Math.floor(i / 3) % 8 >= 4;
+        values[i] = ((right ? [200, 100, 50] : [10, 20, 30])[i % 3] as number) + (i % 3 === 1 ? add : 0);
+      }
+      return values;
+    };
+    return {
+      length: 8,
+      channels: [channel(side(0), [8, 8, 3]), channel(side(5), [8, 8, 3], { lane: "omen", model: "m" })],
+    };
+  },
+  "channel first"() {
+    // Red rises to the right, blue falls from top to bottom.
+    const values = new Uint8Array(4 * 3 * 32 * 32);
+    for (let step = 0; step < 4; step++) {
+      for (let y = 0; y < 32; y++) {
+        for (let x = 0; x < 32; x++) {
+          const at = step * 3072 + y * 32 + x;
+          values[at] = 8 * x;
+          values[at + 1024] = 64 * step;
+          values[at + 2048] = 8 * y;
+        }
+      }
+    }
+    return { length: 4, channels: [channel(values, [3, 32, 32], { row: { semantics: "rgb, CHW" } })] };
+  },
+  depth() {
+    // A wall that comes nearer to the right; a hole without values in the middle.
+    const [height, width] = [60, 80];
+    const values = steps(new Uint16Array(32 * height * width), (i) => {
+      const [x, y] = [i % width, Math.floor(i / width) % height];
+      const step = Math.floor(i / width / height);
+      if (Math.hypot(x - 40, y - 30) < 9) return 0;
+      return 500 + 20 * (width - x) + 6 * Math.abs(y - 30) + 10 * step;
+    });
+    return { length: 32, channels: [channel(values, [height, width], { dtype: "u16", unit: "mm", id: "depth" })] };
+  },
+  "own clock"() {
+    // Four pictures in ten steps, the first at step 2; each is all of one grey.
+    const values = steps(new Uint8Array(4 * 16 * 16), (i) => 50 * (1 + Math.floor(i / 256)));
+    const made = channel(values, [16, 16], { hasOwnClock: true });
+    return { length: 10, channels: [{ ...made, positions: Float64Array.of(2, 4, 6, 8) }] };
+  },
+};
