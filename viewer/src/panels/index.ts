@@ -2,5 +2,6 @@
 
 import { image } from "./image";
 import type { Panel } from "./panel";
+import { points } from "./points";
 
-export const panels: readonly Panel[] = [image];
+export const panels: readonly Panel[] = [image, points];

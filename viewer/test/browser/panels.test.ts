@@ -134,6 +134,88 @@ describe.skipIf(executable === undefined && !mustRun)("a panel in Chromium", () 
     });
   });
 
+  describe("with points", () => {
+    /** The pixels that have one of the colours, by where they are. */
+    const middleOf = (png: PNG, is: (colour: number[]) => boolean) => {
+      let [count, x, y] = [0, 0, 0];
+      for (let at = 0; at < png.width * png.height; at++) {
+        if (!is(pixel(png, at % png.width, Math.floor(at / png.width)))) continue;
+        count++;
+        x += at % png.width;
+        y += Math.floor(at / png.width);
+      }
+      return { count, x: x / count, y: y / count };
+    };
+    const yellow = ([r = 0, g = 0, b = 0]: number[]) => r > 200 && g > 200 && b < 90;
+    const red = ([r = 0, g = 0, b = 0]: number[]) => r > 240 && g < 40 && b < 40;
+    const blue = ([r = 0, g = 0, b = 0]: number[]) => b > 240 && r < 40 && g < 40;
+
+    test("shows a ball that moves with the cursor in the colour of its column", async () => {
+      const wanted = { scene: "points", panel: "points", width: 420, height: 340, settings: { colour: "column 3" } };
+      const before = middleOf(await show(wanted, 0), yellow);
+      await page.evaluate(() => window.shown.view.seek(39));
+      const after = middleOf(await settled(), yellow);
+      expect(Math.min(before.count, after.count)).toBeGreaterThan(300);
+      expect(after.x - before.x).toBeGreaterThan(40);
+    });
+
+    test("shows the trail of the steps before in fading colours", async () => {
+      const wanted = { scene: "points", panel: "points", width: 420, height: 340 };
+      const settings = { colour: "column 3", turn: 0 };
+      const alone = middleOf(await show({ ...wanted, settings }, 39), (c) => c.join() !== "255,255,255");
+      const trail = middleOf(
+        await show({ ...wanted, settings: { ...settings, trail: 30 } }, 39),
+        (c) => c.join() !== "255,255,255",
+      );
+      expect(trail.count).toBeGreaterThan(1.1 * alone.count);
+    });
+
+    test("of different number at each step are shown in their own colours, the higher ones above", async () => {
+      const png = await show(
+        { scene: "ragged points", panel: "points", width: 420, height: 340, settings: { size: 6 } },
+        2,
+      );
+      const [low, high] = [middleOf(png, red), middleOf(png, blue)];
+      expect(Math.min(low.count, high.count)).toBeGreaterThan(200);
+      expect(low.y - high.y).toBeGreaterThan(30);
+      await page.evaluate(() => window.shown.view.seek(3));
+      const empty = await settled();
+      expect([middleOf(empty, red).count, middleOf(empty, blue).count]).toEqual([0, 0]);
+      expect(await page.evaluate(() => window.shown.status.note)).toBe("No points at this step.");
+    });
+
+    test("turn when they are dragged, and the link keeps how", async () => {
+      const before = await show({ scene: "points", panel: "points", width: 420, height: 340 }, 0);
+      await page.mouse.move(200, 150);
+      await page.mouse.down();
+      await page.mouse.move(300, 130);
+      await page.mouse.up();
+      const after = await settled();
+      expect(before.data.equals(after.data)).toBe(false);
+      expect(await page.evaluate(() => (window.shown.settings["orbit"] as number[])[0])).toBeCloseTo(
+        -0.9 - 100 / 150,
+        3,
+      );
+    });
+
+    test("are left out with a message where the browser has no WebGL2", async () => {
+      await page.evaluate(() => {
+        const real = HTMLCanvasElement.prototype.getContext;
+        HTMLCanvasElement.prototype.getContext = function (this: HTMLCanvasElement, kind: string, ...rest: unknown[]) {
+          return kind === "webgl2" ? null : Reflect.apply(real, this, [kind, ...rest]);
+        } as typeof real;
+        Object.assign(window, { real });
+      });
+      await show({ scene: "points", panel: "points", width: 420, height: 340 }, 0);
+      expect(await page.locator(".panel-message").first().textContent()).toContain("no WebGL2");
+      await page.evaluate(() => {
+        HTMLCanvasElement.prototype.getContext = (
+          window as unknown as { real: typeof HTMLCanvasElement.prototype.getContext }
+        ).real;
+      });
+    });
+  });
+
   test.runIf(pictures)("looks good", async () => {
     const looks: [string, Wanted, number][] = [
       ["camera", { scene: "camera", panel: "image", width: 420, height: 320 }, 30],

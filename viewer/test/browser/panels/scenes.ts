@@ -74,6 +74,12 @@ function steps<T extends TypedArray>(array: T, fill: (index: number) => number):
   return array;
 }
 
+/** Numbers from 0 to 1 that look like chance and are always the same. */
+function noise(i: number): number {
+  const x = Math.sin(i * 12.9898 + 4.1414) * 43758.5453;
+  return x - Math.floor(x);
+}
+
 export const scenes: Readonly<Record<string, () => Scene>> = {
   camera() {
     return { length: 64, channels: [channel(corridor(64, 120, 160), [120, 160, 3])] };
@@ -129,5 +135,39 @@ export const scenes: Readonly<Record<string, () => Scene>> = {
     const values = steps(new Uint8Array(4 * 16 * 16), (i) => 50 * (1 + Math.floor(i / 256)));
     const made = channel(values, [16, 16], { hasOwnClock: true });
     return { length: 10, channels: [{ ...made, positions: Float64Array.of(2, 4, 6, 8) }] };
+  },
+  points() {
+    // A floor, a box and a ball that rolls along it; the fourth column is 0 of the floor, 0.5 of the box, 1 of the ball.
+    const [length, count] = [40, 3000];
+    const values = new Float32Array(length * count * 4);
+    for (let step = 0; step < length; step++) {
+      for (let i = 0; i < count; i++) {
+        const [u, v, w] = [noise(i * 3), noise(i * 3 + 1), noise(i * 3 + 2)];
+        const turn = 2 * Math.PI * u;
+        let point = [2 * u - 1, 2 * v - 1, 0.01 * w, 0];
+        if (i % 3 === 1) point = [0.3 + 0.4 * u, 0.3 + 0.4 * v, (i % 2) * 0.5 + (1 - (i % 2)) * 0.5 * w, 0.5];
+        if (i % 3 === 1 && i % 2 === 0) point[i % 4 === 0 ? 0 : 1] = w > 0.5 ? 0.3 : 0.7;
+        if (i % 3 === 2) {
+          const z = 2 * v - 1;
+          const r = Math.sqrt(1 - z * z);
+          point = [-0.7 + 0.035 * step + 0.2 * r * Math.cos(turn), -0.4 + 0.2 * r * Math.sin(turn), 0.2 + 0.2 * z, 1];
+        }
+        values.set(point, (step * count + i) * 4);
+      }
+    }
+    return { length, channels: [channel(values, [count, 4], { dtype: "f32", unit: "m", id: "scan" })] };
+  },
+  "ragged points"() {
+    // Step t has 40 (t + 1) points of byte colours: half red and low, half blue and high. Step 3 has none.
+    const items = Array.from({ length: 6 }, (_, step) => {
+      const item = new Float32Array(step === 3 ? 0 : 40 * (step + 1) * 6);
+      for (let i = 0; i < item.length / 6; i++) {
+        const high = i % 2;
+        item.set([noise(3 * i), noise(3 * i + 1), high, high ? 0 : 255, 0, high ? 255 : 0], 6 * i);
+      }
+      return item;
+    });
+    const row = facts({ id: "lidar", layout: "ragged", dtype: "f32", shape: [6], dimensions: 6, length: 6, unit: "m" });
+    return { length: 6, channels: [{ facts: row, items }] };
   },
 };
