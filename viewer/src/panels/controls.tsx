@@ -76,6 +76,7 @@ export function NumberField({ label, value, choose, min, max, step = "any" }: Nu
       <span>{label}</span>
       <input
         type="number"
+        class={step === 1 ? "narrow" : ""}
         value={value}
         min={min}
         max={max}

@@ -1,7 +1,9 @@
 // All panels. The stage offers those that fit.
 
+import { heatmap } from "./heatmap";
 import { image } from "./image";
+import { latent } from "./latent";
 import type { Panel } from "./panel";
 import { points } from "./points";
 
-export const panels: readonly Panel[] = [image, points];
+export const panels: readonly Panel[] = [image, points, heatmap, latent];

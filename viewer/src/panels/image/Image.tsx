@@ -99,7 +99,10 @@ export function Image({ episode, subject, view, width, height, settings, change,
   }, [mode, still]);
 
   useEffect(() => {
-    if (truth === null || picture === undefined) return;
+    if (truth === null || picture === undefined) {
+      report({ problem: words.noPicture(`[${subject.channel.shape}]`) });
+      return;
+    }
     let frame = 0;
     let told = "";
     const tell = (status: { problem?: string; note?: string; summary?: string }) => {
@@ -237,7 +240,7 @@ export function Image({ episode, subject, view, width, height, settings, change,
 
   const drag = useRef<{ x: number; y: number; divides: boolean } | null>(null);
   if (truth === null || picture === undefined) {
-    return <div class="panel-message">{words.tooLarge(`[${subject.channel.shape}]`)}</div>;
+    return null;
   }
   const pointAt = (event: MouseEvent) => {
     const box = canvas.current?.getBoundingClientRect();
@@ -322,7 +325,6 @@ export function Image({ episode, subject, view, width, height, settings, change,
             unit={shown(subject.channel.unit)}
           />
         )}
-        <div class="panel-message">{problem.value}</div>
       </div>
       {hasControls && (
         <Controls>

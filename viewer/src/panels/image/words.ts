@@ -21,8 +21,6 @@ export const words = {
   noValue: "no value",
   reading: "reading",
   notYet: "No picture yet at this time.",
-  tooLarge: (shape: string) => `These are no pictures that fit on a screen: ${shape}.`,
-  sizesDiffer: (truth: string, prediction: string) =>
-    `The prediction has ${prediction} pixels and the truth ${truth}: there is no difference to show.`,
+  noPicture: (shape: string) => `The steps of this channel are not pictures: ${shape}.`,
   summary: (width: number, height: number, entry: number) => `Picture of ${width} × ${height} pixels, entry ${entry}`,
 } as const;

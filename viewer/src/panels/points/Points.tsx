@@ -209,7 +209,7 @@ export function Points({ episode, subject, view, width, height, settings, change
       zoom: Math.min(Math.max(now.zoom * zoom, 0.1), 200),
     };
   };
-  if (!hasGraphics) return <div class="panel-message">{words.noGraphics}</div>;
+  if (!hasGraphics) return null; // the frame of the panel shows why
   const ratio = typeof devicePixelRatio === "number" ? devicePixelRatio : 1;
   const text = (one: ColourBy) =>
     one in words.by ? words.by[one as keyof typeof words.by] : words.column(Number(one.slice(7)));
@@ -284,7 +284,6 @@ export function Points({ episode, subject, view, width, height, settings, change
             unit={by === "height" || by === "distance" ? shown(channel.unit) : ""}
           />
         )}
-        <div class="panel-message">{problem.value}</div>
       </div>
       <Controls>
         <Menu

@@ -15,7 +15,7 @@ export interface Orbit {
   readonly shift: Vector;
 }
 
-export const startingOrbit: Orbit = { turn: -0.9, tilt: 0.5, zoom: 1, shift: [0, 0, 0] };
+export const startingOrbit: Orbit = { turn: 0.55, tilt: 0.45, zoom: 1, shift: [0, 0, 0] };
 
 const fieldOfView = 0.6;
 
@@ -60,8 +60,8 @@ export function eyeOf({ turn, tilt, zoom, shift }: Orbit, bounds: Bounds, up: Up
   const back = sum(sum(scaled(x, s * ct), scaled(y, -c * ct)), scaled(z, st));
   const right = sum(scaled(x, c), scaled(y, s));
   const above = cross(back, right);
-  // Far enough that a sphere around the bounds fits into the narrower side of the picture.
-  const distance = size / (2 * zoom * Math.sin(fieldOfView / 2) * Math.min(1, aspect));
+  // Far enough that the bounds fit into the narrower side of the picture, from most sides.
+  const distance = size / (2.6 * zoom * Math.sin(fieldOfView / 2) * Math.min(1, aspect));
   const place = sum(middle, scaled(back, distance));
   const [near, far] = [Math.max(distance - 2 * size, distance / 100), distance + 2 * size];
   const f = 1 / Math.tan(fieldOfView / 2);

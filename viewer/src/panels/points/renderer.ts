@@ -108,6 +108,7 @@ export class Renderer {
     gl.clearColor(0, 0, 0, 0);
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
     gl.enable(gl.DEPTH_TEST);
+    gl.depthFunc(gl.LEQUAL); // of points at one place, the newest is seen
     gl.useProgram(program);
     gl.uniformMatrix4fv(gl.getUniformLocation(program, "view"), false, view);
     gl.uniform1f(gl.getUniformLocation(program, "size"), size);

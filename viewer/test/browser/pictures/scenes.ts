@@ -170,4 +170,61 @@ export const scenes: Readonly<Record<string, () => Scene>> = {
     const row = facts({ id: "lidar", layout: "ragged", dtype: "f32", shape: [6], dimensions: 6, length: 6, unit: "m" });
     return { length: 6, channels: [{ facts: row, items }] };
   },
+  rows() {
+    // Dimension d is d of 31; steps 40 to 59 of dimension 5 are missing.
+    const values = steps(new Float32Array(100 * 32), (i) => {
+      const [step, dimension] = [Math.floor(i / 32), i % 32];
+      return dimension === 5 && step >= 40 && step < 60 ? Number.NaN : dimension;
+    });
+    return { length: 100, channels: [channel(values, [32], { dtype: "f32", id: "tactile", unit: "N" })] };
+  },
+  spike() {
+    // All zero but for one value of dimension 9 at step 30,000, and one of −1 to 1 for the range.
+    const values = new Float32Array(60_000 * 20);
+    values[30_000 * 20 + 9] = 1;
+    values[2] = -1;
+    return { length: 60_000, channels: [channel(values, [20], { dtype: "f32", id: "tactile" })] };
+  },
+  waves() {
+    const values = steps(new Float32Array(400 * 64), (i) => {
+      const [step, dimension] = [Math.floor(i / 64), i % 64];
+      return (
+        Math.sin(step / 24 + dimension / 9) * Math.exp(-(((dimension - 32 - 20 * Math.sin(step / 70)) / 16) ** 2)) +
+        0.08 * noise(i)
+      );
+    });
+    return { length: 400, channels: [channel(values, [64], { dtype: "f32", id: "tactile", unit: "N" })] };
+  },
+  codes() {
+    // Code 3 until step 50, then code 7; the last step is code 12.
+    const values = steps(new Int32Array(100), (step) => (step === 99 ? 12 : step < 50 ? 3 : 7));
+    return {
+      length: 100,
+      channels: [channel(values, [], { dtype: "i32", lane: "omen", id: "latent_action_codebook", model: "m" })],
+    };
+  },
+  "many codes"() {
+    const values = steps(new Int32Array(600 * 3), (i) =>
+      Math.floor(noise(Math.floor(i / 3 / (7 + (i % 3) * 9)) * 3 + (i % 3)) ** 2 * 40),
+    );
+    return {
+      length: 600,
+      channels: [channel(values, [3], { dtype: "i32", lane: "omen", id: "latent_action_codebook", model: "m" })],
+    };
+  },
+  embedding() {
+    // A path around a circle in 32 dimensions; in the first half of the episode it is at one side.
+    const values = steps(new Float32Array(300 * 32), (i) => {
+      const [step, dimension] = [Math.floor(i / 32), i % 32];
+      const turn = (step / 300) * 2 * Math.PI;
+      const wobble = 0.15 * Math.sin(7 * turn);
+      return (
+        (2 + wobble) * Math.cos(turn) * Math.sin(dimension) + (1 + wobble) * Math.sin(turn) * Math.cos(2 * dimension)
+      );
+    });
+    return {
+      length: 300,
+      channels: [channel(values, [32], { dtype: "f32", lane: "omen", id: "latent_action", model: "m" })],
+    };
+  },
 };

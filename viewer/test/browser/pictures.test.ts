@@ -6,7 +6,8 @@ import { type Browser, chromium, type Page } from "playwright-core";
 import { PNG } from "pngjs";
 import { createServer, type ViteDevServer } from "vite";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import type { Wanted } from "./panels/page";
+import { codeColour } from "../../src/plot-data/colours";
+import type { Wanted } from "./pictures/page";
 
 const usual = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"].map(
   (name) => `/usr/bin/${name}`,
@@ -38,7 +39,7 @@ describe.skipIf(executable === undefined && !mustRun)("a panel in Chromium", () 
     });
     page.on("pageerror", (error) => complaints.push(String(error)));
     const address = server.resolvedUrls?.local[0] ?? "";
-    await page.goto(`${address}test/browser/panels/index.html`);
+    await page.goto(`${address}test/browser/pictures/index.html`);
     await page.waitForFunction(() => "show" in window);
   }, 60_000);
 
@@ -193,7 +194,7 @@ describe.skipIf(executable === undefined && !mustRun)("a panel in Chromium", () 
       const after = await settled();
       expect(before.data.equals(after.data)).toBe(false);
       expect(await page.evaluate(() => (window.shown.settings["orbit"] as number[])[0])).toBeCloseTo(
-        -0.9 - 100 / 150,
+        0.55 - 100 / 150,
         3,
       );
     });
@@ -207,7 +208,7 @@ describe.skipIf(executable === undefined && !mustRun)("a panel in Chromium", () 
         Object.assign(window, { real });
       });
       await show({ scene: "points", panel: "points", width: 420, height: 340 }, 0);
-      expect(await page.locator(".panel-message").first().textContent()).toContain("no WebGL2");
+      expect(await page.evaluate(() => window.shown.status.problem)).toContain("no WebGL2");
       await page.evaluate(() => {
         HTMLCanvasElement.prototype.getContext = (
           window as unknown as { real: typeof HTMLCanvasElement.prototype.getContext }
@@ -216,8 +217,103 @@ describe.skipIf(executable === undefined && !mustRun)("a panel in Chromium", () 
     });
   });
 
+  describe("with values over time", () => {
+    test("shows each dimension as a row of its colour, and nothing where values are missing", async () => {
+      const png = await show({ scene: "rows", panel: "heatmap", width: 476, height: 354 });
+      const row = (dimension: number) => 10 * dimension + 5;
+      expect(pixel(png, 100, row(0))).toEqual([68, 1, 84]);
+      expect(pixel(png, 100, row(31))).toEqual([253, 231, 37]);
+      expect(pixel(png, 64 + 200, row(5))).toEqual([238, 240, 244]); // --sunken
+      expect(pixel(png, 64 + 200, row(6))).toEqual(pixel(png, 64 + 10, row(6)));
+      expect(await page.evaluate(() => window.shown.best)).toBe("heatmap");
+    });
+
+    test("shows a single spike among 60,000 samples, and says how many share a cell", async () => {
+      const png = await show({ scene: "spike", panel: "heatmap", width: 476, height: 354 });
+      const rowHeight = 320 / 20;
+      const [x, y] = [64 + 200, Math.floor(9 * rowHeight)];
+      expect(pixel(png, x, y + 3)).toEqual([253, 231, 37]);
+      expect(pixel(png, x, y + 12)).toEqual(pixel(png, x + 20, y + 12));
+      expect(pixel(png, x + 2, y + 3)).toEqual(pixel(png, x + 20, y + 3));
+      expect(await page.evaluate(() => window.shown.status.reducedBy)).toBe(150);
+      const low = await show({ scene: "spike", panel: "heatmap", width: 476, height: 84 });
+      expect(pixel(low, x, Math.floor((9 * 50) / 20) + 1)).toEqual([253, 231, 37]);
+    });
+
+    test("tells the value under the pointer", async () => {
+      await show({ scene: "rows", panel: "heatmap", width: 476, height: 354 });
+      await page.mouse.move(100, 75);
+      await page.waitForFunction(() => document.querySelector(".panel-readout")?.textContent === "dimension 7  7 N");
+    });
+  });
+
+  describe("with latents", () => {
+    test("shows codes as a strip of colours, and the shares of several codes in a column", async () => {
+      const png = await show({ scene: "codes", panel: "latent", width: 276, height: 144 }, 20);
+      expect(pixel(png, 64 + 50, 20)).toEqual(codeColour(3));
+      expect(pixel(png, 64 + 150, 20)).toEqual(codeColour(7));
+      expect(pixel(png, 64 + 199, 20)).toEqual(codeColour(12));
+      expect(await page.locator(".code-list strong").textContent()).toBe("code 3");
+      expect(await page.locator(".code-bars button").allTextContents()).toEqual(["350", "749", "121"]);
+      await page.setViewportSize({ width: 90, height: 144 });
+      const narrow = await show({ scene: "codes", panel: "latent", width: 90, height: 144 });
+      const last = 64 + 13; // the last column has codes 7 and 12
+      expect(pixel(narrow, last, 10)).toEqual(codeColour(7));
+      expect(pixel(narrow, last, 58)).toEqual(codeColour(12));
+    });
+
+    test("goes to the next step with a code when it is clicked", async () => {
+      await show({ scene: "codes", panel: "latent", width: 276, height: 144 }, 20);
+      await page.locator(".code-bars button").nth(1).click();
+      expect(await page.evaluate(() => window.shown.view.cursor.value)).toBe(50);
+    });
+
+    test("shows embeddings as a path in a plane, up to the cursor", async () => {
+      const wanted = { scene: "embedding", panel: "latent", width: 476, height: 430 };
+      await show(wanted, 0);
+      await page.waitForFunction(
+        () => window.shown.status.note === undefined && document.querySelector(".component") !== null,
+      );
+      const dot = async () => {
+        // The dot at the cursor has the colour of the cursor of the theme, as no other part of the lower half.
+        const png = await settled();
+        let [count, x] = [0, 0];
+        for (let at = 190 * png.width; at < png.width * png.height; at++) {
+          if (pixel(png, at % png.width, Math.floor(at / png.width)).join() !== "23,27,36") continue;
+          count++;
+          x += at % png.width;
+        }
+        return x / count;
+      };
+      const before = await dot();
+      await page.evaluate(() => window.shown.view.seek(150));
+      const after = await dot();
+      expect(Math.abs(after - before)).toBeGreaterThan(100);
+      expect(await page.locator(".component").allTextContents()).toEqual([
+        expect.stringMatching(/^Component 1 · \d+ %$/),
+        expect.stringMatching(/^Component 2 · \d+ %$/),
+      ]);
+    });
+  });
+
   test.runIf(pictures)("looks good", async () => {
     const looks: [string, Wanted, number][] = [
+      ["heatmap", { scene: "waves", panel: "heatmap", width: 640, height: 226 }, 20],
+      ["codes", { scene: "many codes", panel: "latent", width: 640, height: 144 }, 200],
+      ["embedding", { scene: "embedding", panel: "latent", width: 640, height: 430 }, 200],
+      ["points", { scene: "points", panel: "points", width: 420, height: 340 }, 20],
+      [
+        "trail",
+        {
+          scene: "points",
+          panel: "points",
+          width: 420,
+          height: 340,
+          settings: { trail: 20, colour: "column 3", map: "turbo" },
+        },
+        30,
+      ],
+      ["ragged", { scene: "ragged points", panel: "points", width: 420, height: 340 }, 5],
       ["camera", { scene: "camera", panel: "image", width: 420, height: 320 }, 30],
       ["split", { scene: "camera and prediction", panel: "image", width: 420, height: 320 }, 30],
       [
