@@ -2,7 +2,8 @@
 
 import { type JsonObject, ShardError, type TypedArray } from "@shard-format/core";
 import type { Channel, Episode, Residual } from "@shard-format/core/wshard";
-import type { EntryFacts, EpisodeFacts, Interval } from "../model/facts";
+import { type Derived, parseDerived } from "../model/derived";
+import type { ChannelFacts, EntryFacts, EpisodeFacts, Interval } from "../model/facts";
 import type { Columns, Extent, Range, ReadOptions, Window } from "../model/reads";
 import { type Clock, secondsClock, stepAt, stepClock } from "../plot-data/clocks";
 import type { Pyramid } from "../plot-data/pyramid";
@@ -147,7 +148,8 @@ export class OpenEpisode {
       // Without a rate nobody knows where the entries are: they are spread over the episode.
       const rate = tickHz ?? 0;
       for (let at = 0; at < length; at++) {
-        positions[at] = rate > 0 ? (Number((times[at] as bigint) - epochNs) / 1e9) * rate : (at * this.episode.length) / length;
+        positions[at] =
+          rate > 0 ? (Number((times[at] as bigint) - epochNs) / 1e9) * rate : (at * this.episode.length) / length;
       }
       return secondsClock(positions);
     }
@@ -177,7 +179,13 @@ export class OpenEpisode {
 
   // --- what panels ask
 
-  async columns(key: string, dims: readonly number[], range: Range, width: number, options: ReadOptions): Promise<Columns> {
+  async columns(
+    key: string,
+    dims: readonly number[],
+    range: Range,
+    width: number,
+    options: ReadOptions,
+  ): Promise<Columns> {
     const lines = await this.#linesOf(key);
     return lines.columns(dims, range, width, options);
   }
@@ -190,7 +198,7 @@ export class OpenEpisode {
     let found = this.#lines.get(key);
     if (found === undefined) {
       found = this.#makeLines(key);
-      const { facts } = this.#readable(key);
+      const { facts } = this.#readable(parseDerived(key)?.b ?? key);
       // Two values and flags for each bucket of 16, and the levels above.
       this.#lines.set(key, found, Math.min(mostLines / 4, facts.length * Math.min(64, facts.dimensions) * 3));
       found.catch(() => this.#lines.delete(key));
@@ -199,20 +207,45 @@ export class OpenEpisode {
   }
 
   async #makeLines(key: string): Promise<Lines> {
+    const shared = { arrived: () => this.origin.arrived(key), turn: (bytes: number) => this.#turns.take(bytes) };
+    const derived = parseDerived(key);
+    if (derived !== null) {
+      const [a, b] = [this.#readable(derived.a).facts, this.#readable(derived.b).facts];
+      const stepBytes = stepBytesOf(a) + stepBytesOf(b);
+      const clock = stepClock(Math.min(a.length, b.length));
+      const read = this.#combined(derived, a, b);
+      return new Lines({ ...shared, width: b.dimensions, stepBytes, clock, read, exact32: false, overview: null });
+    }
     const { facts } = this.#readable(key);
     const read = this.#values(key);
     const [clock, overview] = await Promise.all([this.#clock(key), this.#overview(key)]);
-    const { valuesPerStep } = { valuesPerStep: facts.dimensions };
+    const exact32 = !["f64", "i32", "u32", "i64", "u64"].includes(facts.dtype);
     return new Lines({
-      width: valuesPerStep,
-      stepBytes: facts.length === 0 ? 0 : facts.bytes / facts.length,
+      ...shared,
+      width: facts.dimensions,
+      stepBytes: stepBytesOf(facts),
       clock,
       read,
-      exact32: !["f64", "i32", "u32", "i64", "u64"].includes(facts.dtype),
+      exact32,
       overview,
-      arrived: () => this.origin.arrived(key),
-      turn: (bytes) => this.#turns.take(bytes),
     });
+  }
+
+  /** a + times · b, sample by sample. Of steps with a horizon the first value counts, which is about the step itself. */
+  #combined({ times, isVariance, ...keys }: Derived, a: ChannelFacts, b: ChannelFacts): ReadValues {
+    const [readA, readB] = [this.#values(keys.a), this.#values(keys.b)];
+    const width = b.dimensions;
+    return async (start, end, options) => {
+      const [first, second] = await Promise.all([readA(start, end, options), readB(start, end, options)]);
+      const found = new Float64Array((end - start) * width);
+      for (let at = 0, step = 0; step < end - start; step++) {
+        for (let dim = 0; dim < width; dim++, at++) {
+          const other = Number(second[at]);
+          found[at] = Number(first[step * a.dimensions + dim]) + times * (isVariance ? Math.sqrt(other) : other);
+        }
+      }
+      return found;
+    };
   }
 
   async #overview(_key: string): Promise<readonly Pyramid[] | null> {
@@ -323,6 +356,10 @@ export class OpenEpisode {
     }
     return { bytes, requests };
   }
+}
+
+function stepBytesOf({ length, bytes }: ChannelFacts): number {
+  return length === 0 ? 0 : bytes / length;
 }
 
 /** An array that nobody else has. */

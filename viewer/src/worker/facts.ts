@@ -19,7 +19,8 @@ export function readables(episode: Episode): Readable[] {
   const found: Readable[] = [];
   const owners = ownersOf(episode);
   const add = (lane: Lane, id: string, channel: Channel | null, about: { model?: string; type?: string } = {}) => {
-    if (channel !== null) found.push({ facts: channelFacts(lane, id, channel, about, owners), channel, residual: null });
+    if (channel !== null)
+      found.push({ facts: channelFacts(lane, id, channel, about, owners), channel, residual: null });
   };
   for (const [id, channel] of episode.observations) add("signal", id, channel);
   add("reward", "reward", episode.rewards);
@@ -28,16 +29,21 @@ export function readables(episode: Episode): Readable[] {
   for (const [id, channel] of episode.actions) add("action", id, channel);
   for (const [id, models] of episode.omens) for (const [model, channel] of models) add("omen", id, channel, { model });
   for (const [id, models] of episode.uncerts) {
-    for (const [model, types] of models) for (const [type, channel] of types) add("uncert", id, channel, { model, type });
+    for (const [model, types] of models)
+      for (const [type, channel] of types) add("uncert", id, channel, { model, type });
   }
   for (const residual of episode.residuals.values()) {
     found.push({ facts: residualFacts(residual, owners), channel: null, residual });
   }
   for (const [id, { block }] of episode.labels) {
-    found.push({ facts: { ...blank("label", id, block), layout: "label", ...stored(owners, block) }, channel: null, residual: null });
+    found.push({
+      facts: { ...blank("label", id, block), layout: "label", ...stored(owners, block) },
+      channel: null,
+      residual: null,
+    });
   }
   for (const [name, { source }] of episode.extras) {
-    const facts = { ...blank("extra", name, name), length: source.size, bytes: source.size, ...stored(owners, name) };
+    const facts = { ...blank("extra", name, name), length: source.size, ...stored(owners, name) };
     found.push({ facts, channel: null, residual: null });
   }
   return found;
@@ -179,7 +185,12 @@ export function entryFacts(reader: ShardReader): EntryFacts[] {
   }));
 }
 
-export function episodeFacts(row: number, episode: Episode, channels: readonly Readable[], isUnfinished: boolean): EpisodeFacts {
+export function episodeFacts(
+  row: number,
+  episode: Episode,
+  channels: readonly Readable[],
+  isUnfinished: boolean,
+): EpisodeFacts {
   return {
     row,
     id: episode.id,

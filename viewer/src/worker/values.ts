@@ -7,12 +7,16 @@ import { Lru } from "./lru";
 /** All decoded groups of all episodes. */
 export const decoded = new Lru<TypedArray>(128 << 20);
 
+/** Small groups are read and kept together. */
+const smallGroup = 256 << 10;
+/** Longer windows pass by the cache, which they would only empty. */
+const mostGroups = 4;
 /** What is compressed as one piece is decoded and kept whole, up to this size. */
 const largestWhole = 128 << 20;
 
 /** Reads windows of one dense channel. */
 export class DenseReader {
-  /** Steps of one compressed group; 0: the values are raw, and nothing is kept. */
+  /** Steps that are read and kept together; 0: nothing is kept. */
   #group: Promise<number> | undefined;
 
   constructor(
@@ -27,7 +31,7 @@ export class DenseReader {
     const width = channel.valuesPerStep;
     this.#group ??= groupOf(channel, this.files).catch(() => 0); // reading says what is wrong
     const group = await this.#group;
-    if (group === 0 || start >= end) return channel.window(start, end, options);
+    if (group === 0 || start >= end || end - start > mostGroups * group) return channel.window(start, end, options);
     const first = Math.floor(start / group);
     const last = Math.floor((end - 1) / group);
     const pieces: TypedArray[] = [];
@@ -57,13 +61,16 @@ function joined(pieces: readonly TypedArray[]): TypedArray {
   return out;
 }
 
-/** Steps that are decoded together. */
+/** Steps that are read together: whole frames of a compressed block, and about as many bytes of a raw one. */
 async function groupOf(channel: DenseChannel, files: readonly ShardReader[]): Promise<number> {
+  const { stepBytes } = channel;
+  if (stepBytes === 0) return 0;
   const owner = files.find((file) => file.has(channel.block));
-  if (owner === undefined || channel.stepBytes === 0) return 0;
-  if (owner.entry(channel.block).codec === "none") return 0;
+  const usual = Math.max(1, Math.floor(smallGroup / stepBytes));
+  if (owner === undefined || owner.entry(channel.block).codec === "none") return usual;
   const frames = await owner.seekFrames(channel.block);
   const bytes = frames?.[0]?.decompressedSize ?? channel.source.size;
-  if (frames === undefined && bytes > largestWhole) return 0;
-  return Math.max(1, Math.floor(bytes / channel.stepBytes));
+  if (frames === undefined) return bytes > largestWhole ? 0 : channel.length;
+  const steps = Math.max(1, Math.floor(bytes / stepBytes));
+  return steps * Math.max(1, Math.floor(usual / steps));
 }

@@ -1,0 +1,3 @@
+import type { Tab } from "./tab";
+
+export const tabs: readonly Tab[] = [];
