@@ -7,8 +7,9 @@ import { useEffect, useRef } from "preact/hooks";
 import { gutter } from "../panels/panel";
 import type { View } from "../state/view";
 import { colour, theme } from "./colours";
+import { value as numberText } from "./format";
 import { pixelRatio } from "./pixels";
-import { short, ticks } from "./ticks";
+import { ticks } from "./ticks";
 import "./time-canvas.css";
 
 /** What a drawing gets. Lengths are CSS pixels. */
@@ -86,7 +87,13 @@ export function TimeCanvas({ view, width, height, label, draw, inputs, seek = tr
   return (
     // The cursor is moved by the keys of the whole page; a click is the same for a mouse.
     // biome-ignore lint/a11y/useKeyWithClickEvents: see above
-    <div class="time-canvas" style={{ width: `${width}px`, height: `${height}px` }} onClick={click} role="img" aria-label={label}>
+    <div
+      class="time-canvas"
+      style={{ width: `${width}px`, height: `${height}px` }}
+      onClick={click}
+      role="img"
+      aria-label={label}
+    >
       <canvas ref={canvas} style={{ width: `${width}px`, height: `${height}px` }} />
       <div class="time-canvas-cursor" ref={cursor} />
     </div>
@@ -138,7 +145,7 @@ export function drawAxis(scene: Scene, plot: Plot, title = ""): void {
     context.lineTo(right, y);
     context.stroke();
     context.fillStyle = colour("--text-faint");
-    if (y > plot.top + 4 && y < plot.bottom - 3) context.fillText(short(value), left - 8, y);
+    if (y > plot.top + 4 && y < plot.bottom - 3) context.fillText(numberText(value), left - 8, y);
   }
   if (title !== "") {
     context.translate(11, (plot.top + plot.bottom) / 2);

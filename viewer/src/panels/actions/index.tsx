@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { useAnswer, useEntryAt, useWindow } from "../../model/hooks";
 import { shown } from "../../ui/escape";
-import { short } from "../../ui/ticks";
+import { value as numberText } from "../../ui/format";
 import type { Panel, PanelProps } from "../panel";
 import { words } from "./words";
 import "./actions.css";
@@ -88,7 +88,7 @@ function Actions({ episode, subject, view, height, report }: PanelProps): JSX.El
                   <i class="bars-other" style={{ left: `${100 * place(other, min, max)}%` }} />
                 )}
               </span>
-              <span class="bars-value">{values === null ? "–" : short(value)}</span>
+              <span class="bars-value">{values === null ? "–" : numberText(value)}</span>
             </li>
           );
         })}

@@ -7,7 +7,7 @@ import type { ChannelFacts } from "../../model/facts";
 import { useAnswer, useColumns, useEntryAt, useWindow } from "../../model/hooks";
 import { valueRange } from "../../plot-data/columns";
 import { colour } from "../../ui/colours";
-import { short } from "../../ui/ticks";
+import { value as numberText } from "../../ui/format";
 import { clipped, drawAxis, plotArea, type Scene, TimeCanvas } from "../../ui/time-canvas";
 import { gutter, type Panel, type PanelProps } from "../panel";
 import { marks, Returns } from "./returns";
@@ -54,7 +54,7 @@ function Ends({ episode, subject, view, width, height, settings, change, report 
   const summary = words.summary(
     Math.round(range.start),
     Math.round(range.end),
-    returns ? short(returns.total) : "–",
+    returns ? numberText(returns.total) : "–",
     [
       ...(terminatedAt[0] === undefined ? [] : [words.endsAt(words.terminated, terminatedAt[0])]),
       ...(truncatedAt[0] === undefined ? [] : [words.endsAt(words.truncated, truncatedAt[0])]),
@@ -161,15 +161,15 @@ function Ends({ episode, subject, view, width, height, settings, change, report 
         {hasReward ? (
           <>
             <span class="ends-item">
-              <i class="ends-mark ends-reward" /> {words.reward} <b>{Number.isNaN(value) && entry < 0 ? "–" : short(value)}</b>{" "}
-              {reward?.unit}
+              <i class="ends-mark ends-reward" /> {words.reward}{" "}
+              <b>{Number.isNaN(value) && entry < 0 ? "–" : numberText(value)}</b> {reward?.unit}
             </span>
             {returns && (
               <span class="ends-item">
                 <i class="ends-mark ends-return" /> {words.return}{" "}
-                <b>{returnAt === undefined ? "–" : short(returnAt)}</b>{" "}
+                <b>{returnAt === undefined ? "–" : numberText(returnAt)}</b>{" "}
                 <span class="soft">
-                  / {share < 1 ? "…" : short(returns.total)} {words.total}
+                  / {share < 1 ? "…" : numberText(returns.total)} {words.total}
                 </span>
               </span>
             )}
@@ -267,7 +267,12 @@ function useReturns(episode: EpisodeModel, reward: ChannelFacts | undefined): Re
       const returns = new Returns(length);
       const readOn = async () => {
         for (let start = 0; start < length && !signal?.aborted; start += piece) {
-          const window = await episode.reads.window(key, start, Math.min(length, start + piece), signal ? { signal } : {});
+          const window = await episode.reads.window(
+            key,
+            start,
+            Math.min(length, start + piece),
+            signal ? { signal } : {},
+          );
           if (window.kind === "dense") returns.add(window.values);
           redraw((count) => count + 1);
         }

@@ -8,7 +8,8 @@ import { useAnswer } from "../../model/hooks";
 import type { Reads } from "../../model/reads";
 import { colour } from "../../ui/colours";
 import { shown } from "../../ui/escape";
-import { shareText, short } from "../../ui/ticks";
+import { value as numberText } from "../../ui/format";
+import { shareText } from "../../ui/ticks";
 import { clipped, type Scene, TimeCanvas } from "../../ui/time-canvas";
 import { gutter, type Panel, type PanelProps } from "../panel";
 import { type Agreement, compareCodes, compareSigns, scaleAt, shares, subject as subjectOf } from "./residuals";
@@ -65,7 +66,8 @@ function Residual({ episode, subject, view, width, height, settings, change, rep
     const dimension = focused ?? 0;
     const code = value.codes[(cursor - value.start) * dimensions + dimension];
     const scale = scaleAt(value.scales.scales, value.scales.window, dimensions, cursor, dimension);
-    if (code !== undefined) readout = words.atCursor(code, short(scale), short(code * scale), subject.channel.unit);
+    if (code !== undefined)
+      readout = words.atCursor(code, numberText(scale), numberText(code * scale), subject.channel.unit);
   }
 
   return (
@@ -98,7 +100,7 @@ function Residual({ episode, subject, view, width, height, settings, change, rep
           </>
         )}
         {readout !== "" && <b>{readout}</b>}
-        <span class={value && value.agreement && value.agreement.agreeing < value.agreement.compared ? "residual-bad" : ""}>
+        <span class={value?.agreement && value.agreement.agreeing < value.agreement.compared ? "residual-bad" : ""}>
           {comparison}
         </span>
       </div>
@@ -260,7 +262,14 @@ function useResidual(
       const agreement =
         scales === null
           ? compareSigns(codes, start, values, first, dimensions)
-          : compareCodes(codes, start, values.subarray((start - first) * dimensions), scales.scales, scales.window, dimensions);
+          : compareCodes(
+              codes,
+              start,
+              values.subarray((start - first) * dimensions),
+              scales.scales,
+              scales.window,
+              dimensions,
+            );
       const share = shareText(agreement.compared === 0 ? Number.NaN : agreement.agreeing / agreement.compared);
       const comparison = (isSigns ? words.agreement : words.within)(share, agreement.compared);
       return { ...found, agreement, comparison };

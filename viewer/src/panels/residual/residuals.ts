@@ -92,6 +92,12 @@ export function compareCodes(
 }
 
 /** The scale of a step and dimension; NaN where there is none. */
-export function scaleAt(scales: Float32Array, window: number, dimensions: number, step: number, dimension: number): number {
+export function scaleAt(
+  scales: Float32Array,
+  window: number,
+  dimensions: number,
+  step: number,
+  dimension: number,
+): number {
   return scales[Math.floor(step / window) * dimensions + dimension] ?? Number.NaN;
 }

@@ -15,5 +15,6 @@ export const words = {
     `${code} × ${scale} = ${difference}${unit === "" ? "" : ` ${unit}`}`,
   dimension: (dimension: number) => `[${dimension}]`,
   notShown: (shown: number, all: number) => `${shown} of ${all} dimensions: make the panel higher to see more`,
-  summary: (type: string, dimensions: number, comparison: string) => `${type} of ${dimensions} dimensions. ${comparison}`,
+  summary: (type: string, dimensions: number, comparison: string) =>
+    `${type} of ${dimensions} dimensions. ${comparison}`,
 } as const;

@@ -184,7 +184,8 @@ function useSpans({ episode, subject }: Pick<PanelProps, "episode" | "subject">)
         if (window.kind === "text") texts.push(...window.texts);
       }
       const positions = await reads.positions(channel.key, 0, texts.length, options);
-      const end = read < channel.length ? (positions.at(-1) ?? 0) : Math.max(episode.facts.length, positions.at(-1) ?? 0);
+      const end =
+        read < channel.length ? (positions.at(-1) ?? 0) : Math.max(episode.facts.length, positions.at(-1) ?? 0);
       return { spans: spansOf(texts, positions, end), read, length: channel.length };
     },
     [reads, channel.key, channel.length, arrived],

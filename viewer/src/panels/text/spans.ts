@@ -37,7 +37,9 @@ export function rowsOf(spans: readonly Interval[]): { rows: Int32Array; count: n
 
 /** The spans at a position. A span without length counts at its start. */
 export function spansAt(spans: readonly Interval[], position: number): Interval[] {
-  return spans.filter(({ start, end }) => start <= position && (position < end || (start === end && position === start)));
+  return spans.filter(
+    ({ start, end }) => start <= position && (position < end || (start === end && position === start)),
+  );
 }
 
 /** The spans in which all words of a search occur, in the text or in the source. */

@@ -9,11 +9,13 @@ export const words = {
   source: (source: string) => `from ${source}`,
   steps: (start: number, end: number) => (end - start <= 1 ? `step ${start}` : `steps ${start} to ${end - 1}`),
   found: (count: number, all: number) =>
-    count === all ? `${all.toLocaleString("en")} spans` : `${count.toLocaleString("en")} of ${all.toLocaleString("en")} spans`,
+    count === all
+      ? `${all.toLocaleString("en")} spans`
+      : `${count.toLocaleString("en")} of ${all.toLocaleString("en")} spans`,
   more: (count: number) => `${count.toLocaleString("en")} more: search to narrow the list.`,
   none: "No span has this text.",
   empty: "(empty)",
-  cut: (read: number, all: number) =>
-    `the first ${read.toLocaleString("en")} of ${all.toLocaleString("en")} entries`,
-  summary: (count: number, first: string) => `${count} spans of text${first === "" ? "" : `; the first is “${first}”`}.`,
+  cut: (read: number, all: number) => `the first ${read.toLocaleString("en")} of ${all.toLocaleString("en")} entries`,
+  summary: (count: number, first: string) =>
+    `${count} spans of text${first === "" ? "" : `; the first is “${first}”`}.`,
 } as const;
