@@ -99,7 +99,7 @@ export class Lines {
     const view = { from: range.start, to: range.end, width };
     const from = Math.max(0, clock.index(range.start) - 1);
     const to = Math.min(clock.length, clock.index(range.end) + 2);
-    const samples = await this.#exact(from, to, options);
+    const samples = await this.#exact(from, to, width, options);
     // The overview shows enough as long as it has about as many buckets as the plot has columns.
     const isFine = overview === null || (to - from) / Math.max(1, overview[0]?.bucket ?? 1) < width / 2;
     if (samples === null && isFine) await this.#fill(from, to);
@@ -142,9 +142,15 @@ export class Lines {
     this.#done = new Spans();
   }
 
-  async #exact(from: number, to: number, options: ReadOptions): Promise<{ values: Numbers; first: number } | null> {
+  async #exact(
+    from: number,
+    to: number,
+    width: number,
+    options: ReadOptions,
+  ): Promise<{ values: Numbers; first: number } | null> {
     const { stepBytes, clock } = this.#options;
-    const isAll = from === 0 && to === clock.length;
+    // A short episode has fewer samples than columns: buckets would be wider than both.
+    const isAll = from === 0 && to === clock.length && to - from > 2 * width;
     if (isAll && this.#done.gap(from, to) === null) return null;
     if (isAll || to <= from || (to - from) * stepBytes > exactBytes) return null;
     return { values: await this.#options.read(from, to, options), first: from };

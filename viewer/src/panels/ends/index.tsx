@@ -1,7 +1,7 @@
 // The reward of each step, the cumulative return below it, and where the episode terminates or is truncated.
 
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import type { EpisodeModel, Subject } from "../../model/episode";
 import type { ChannelFacts } from "../../model/facts";
 import { useAnswer, useColumns, useEntryAt, useWindow } from "../../model/hooks";
@@ -17,6 +17,8 @@ import "./ends.css";
 /** Rewards that are read to sum them up, at most. */
 const mostSteps = 1 << 25;
 const piece = 1 << 18;
+/** Flags that are read whole, so that each mark is at its step however far out the plot is. */
+const mostMarked = 1 << 18;
 const legendHeight = 26;
 
 export const ends: Panel = {
@@ -77,7 +79,7 @@ function Ends({ episode, subject, view, width, height, settings, change, report 
     const { context, left, right, x } = scene;
     const top = 10;
     const isTall = scene.height >= 110 && hasReward && returns !== null;
-    const middle = isTall ? Math.round(top + (scene.height - top - 8) * 0.58) : scene.height - 6;
+    const middle = isTall ? Math.round(top + (scene.height - top - 8) * 0.55) : scene.height - 6;
     if (line && hasReward) {
       const [low, high] = valueRange([line]) ?? [0, 1];
       const plot = plotArea(top, middle, Math.min(0, low), Math.max(0, high));
@@ -249,11 +251,14 @@ function useMarks(
   width: number,
 ): readonly number[] {
   const isReadable = channel !== undefined && channel.problem === null;
-  const { value } = useColumns(episode, channel?.key ?? "", isReadable ? [0] : [], range, width);
-  const line = value?.lines[0];
-  const [found, setFound] = useState(none);
-  useEffect(() => setFound(line ? marks(line.x, line.max) : none), [line]);
-  return found;
+  const key = channel?.key ?? "";
+  const isShort = isReadable && channel.length <= mostMarked;
+  const exact = useWindow(episode, key, 0, isShort ? channel.length : 0).value;
+  const reduced = useColumns(episode, key, isReadable && !isShort ? [0] : [], range, width).value?.lines[0];
+  return useMemo(() => {
+    if (exact?.kind === "dense") return marks(Array.from(exact.values.keys()), exact.values);
+    return reduced ? marks(reduced.x, reduced.max) : none;
+  }, [exact, reduced]);
 }
 
 /** The cumulative return, read piece by piece; null if there is none. */

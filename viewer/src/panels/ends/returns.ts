@@ -55,9 +55,9 @@ export class Returns {
   }
 }
 
-/** Positions where a flag is set, from the columns of a view: exact where samples are drawn. */
-export function marks(x: ArrayLike<number>, max: ArrayLike<number>): number[] {
+/** Positions where a flag is set: of steps one by one, or of the columns of a view. */
+export function marks(x: ArrayLike<number>, max: ArrayLike<number | bigint>): number[] {
   const found: number[] = [];
-  for (let i = 0; i < x.length; i++) if ((max[i] as number) > 0) found.push(x[i] as number);
+  for (let i = 0; i < x.length; i++) if (Number(max[i]) > 0) found.push(x[i] as number);
   return found;
 }
