@@ -2,9 +2,10 @@
 
 import { batch, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import ReadingWorker from "../worker/index.ts?worker&inline";
-import type { EpisodeRow, FromWorker, Given, OpenedEpisode, Problem } from "../worker/protocol";
+import type { EpisodeRow, FromWorker, Given, OpenedContainer, OpenedEpisode, Problem } from "../worker/protocol";
 import { EpisodeModel } from "./episode";
-import type { EntryFacts, EpisodeFacts } from "./facts";
+import type { EpisodeFacts } from "./facts";
+import type { FileReads } from "./files";
 import type { ReadOptions, Reads } from "./reads";
 
 /** An error of the reader, in its words. */
@@ -34,6 +35,12 @@ export type GiveRange = (file: string, offset: number, length: number) => Promis
 interface OpenModel {
   readonly arrivals: Map<string, Signal<number>>;
   readonly grown: (facts: EpisodeFacts) => void;
+}
+
+/** A file that holds no episode, and is open. */
+export interface ContainerModel extends OpenedContainer {
+  readonly reads: FileReads;
+  close(): void;
 }
 
 export class Library {
@@ -87,21 +94,43 @@ export class Library {
     return { episode: new EpisodeModel(facts, reads), close, grown };
   }
 
-  /** The entries of a file that is no episode. */
-  container(row: number): Promise<{ role: number; entries: readonly EntryFacts[] }> {
-    return this.#ask("container", [row]) as Promise<{ role: number; entries: readonly EntryFacts[] }>;
+  /** Opens a file that is no episode: its entries and their bytes are all that there is. */
+  async container(row: number): Promise<ContainerModel> {
+    const opened = (await this.#ask("container", [row])) as OpenedContainer;
+    return {
+      ...opened,
+      reads: this.#fileReadsOf(opened.handle),
+      close: () => void this.#ask("close", [opened.handle]).catch(() => {}),
+    };
   }
 
-  #readsOf(handle: number, arrivals: Map<string, Signal<number>>): Reads {
-    const ask =
-      (method: string) =>
+  #asker(handle: number) {
+    return (method: string) =>
       (...given: unknown[]): Promise<never> => {
         const last = given.at(-1);
         const isOptions = typeof last === "object" && last !== null && "signal" in last;
         const options = isOptions ? (given.pop() as ReadOptions) : {};
         return this.#ask(method, [handle, ...given], options.signal) as Promise<never>;
       };
+  }
+
+  #fileReadsOf(handle: number): FileReads {
+    const ask = this.#asker(handle);
     return {
+      entries: ask("entries"),
+      bytes: ask("bytes"),
+      frames: ask("frames"),
+      checkEntry: ask("checkEntry"),
+      computeIdentity: ask("computeIdentity"),
+      signature: ask("signature"),
+      checkSignature: ask("checkSignature"),
+    };
+  }
+
+  #readsOf(handle: number, arrivals: Map<string, Signal<number>>): Reads {
+    const ask = this.#asker(handle);
+    return {
+      ...this.#fileReadsOf(handle),
       columns: ask("columns"),
       window: ask("window"),
       entryAt: ask("entryAt"),
@@ -110,8 +139,6 @@ export class Library {
       extent: ask("extent"),
       intervals: ask("intervals"),
       scales: ask("scales"),
-      entries: ask("entries"),
-      bytes: ask("bytes"),
       provenance: ask("provenance"),
       identity: ask("identity"),
       findings: ask("findings"),
