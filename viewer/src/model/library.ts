@@ -1,10 +1,19 @@
 // The page's side of the worker: the table of episodes, and the reads of those that are open.
 
 import { batch, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import type { EpisodeRow, FromWorker, Given, OpenedEpisode, Problem, ToWorker } from "../worker/protocol";
+import type {
+  EpisodeRow,
+  FromWorker,
+  Given,
+  OpenedContainer,
+  OpenedEpisode,
+  Problem,
+  ToWorker,
+} from "../worker/protocol";
 import { startWorker } from "../worker/start";
 import { EpisodeModel } from "./episode";
-import type { EntryFacts, EpisodeFacts } from "./facts";
+import type { EpisodeFacts } from "./facts";
+import type { FileReads } from "./files";
 import type { ReadOptions, Reads } from "./reads";
 
 /** An error of the reader, in its words. */
@@ -34,6 +43,12 @@ export type GiveRange = (file: string, offset: number, length: number) => Promis
 interface OpenModel {
   readonly arrivals: Map<string, Signal<number>>;
   readonly grown: (facts: EpisodeFacts) => void;
+}
+
+/** A file that holds no episode, and is open. */
+export interface ContainerModel extends OpenedContainer {
+  readonly reads: FileReads;
+  close(): void;
 }
 
 export class Library {
@@ -97,21 +112,43 @@ export class Library {
     return { episode: new EpisodeModel(facts, reads), close, grown };
   }
 
-  /** The entries of a file that is no episode. */
-  container(row: number): Promise<{ role: number; entries: readonly EntryFacts[] }> {
-    return this.#ask("container", [row]) as Promise<{ role: number; entries: readonly EntryFacts[] }>;
+  /** Opens a file that is no episode: its entries and their bytes are all that there is. */
+  async container(row: number): Promise<ContainerModel> {
+    const opened = (await this.#ask("container", [row])) as OpenedContainer;
+    return {
+      ...opened,
+      reads: this.#fileReadsOf(opened.handle),
+      close: () => void this.#ask("close", [opened.handle]).catch(() => {}),
+    };
   }
 
-  #readsOf(handle: number, arrivals: Map<string, Signal<number>>): Reads {
-    const ask =
-      (method: string) =>
+  #asker(handle: number) {
+    return (method: string) =>
       (...given: unknown[]): Promise<never> => {
         const last = given.at(-1);
         const isOptions = typeof last === "object" && last !== null && "signal" in last;
         const options = isOptions ? (given.pop() as ReadOptions) : {};
         return this.#ask(method, [handle, ...given], options.signal) as Promise<never>;
       };
+  }
+
+  #fileReadsOf(handle: number): FileReads {
+    const ask = this.#asker(handle);
     return {
+      entries: ask("entries"),
+      bytes: ask("bytes"),
+      frames: ask("frames"),
+      checkEntry: ask("checkEntry"),
+      computeIdentity: ask("computeIdentity"),
+      signature: ask("signature"),
+      checkSignature: ask("checkSignature"),
+    };
+  }
+
+  #readsOf(handle: number, arrivals: Map<string, Signal<number>>): Reads {
+    const ask = this.#asker(handle);
+    return {
+      ...this.#fileReadsOf(handle),
       columns: ask("columns"),
       window: ask("window"),
       entryAt: ask("entryAt"),
@@ -120,8 +157,6 @@ export class Library {
       extent: ask("extent"),
       intervals: ask("intervals"),
       scales: ask("scales"),
-      entries: ask("entries"),
-      bytes: ask("bytes"),
       provenance: ask("provenance"),
       identity: ask("identity"),
       findings: ask("findings"),
