@@ -5,7 +5,7 @@ import type { Channel, Episode, Residual } from "@shard-format/core/wshard";
 import { type Derived, parseDerived } from "../model/derived";
 import type { ChannelFacts, EpisodeFacts, Interval } from "../model/facts";
 import type { Columns, Extent, Range, ReadOptions, Window } from "../model/reads";
-import { type Clock, secondsClock, stepAt, stepClock } from "../plot-data/clocks";
+import { type Clock, regularClock, secondsClock, stepAt, stepClock } from "../plot-data/clocks";
 import type { Pyramid } from "../plot-data/pyramid";
 import { episodeFacts, type Readable, readables } from "./facts";
 import { OpenFiles } from "./files";
@@ -16,6 +16,8 @@ import { DenseReader, decoded } from "./values";
 
 /** Pyramids of channels that nobody looks at go when together they are larger than this. */
 const mostLines = 96 << 20;
+/** Steps of more bytes are pictures, clouds and the like: one is read for each moment. */
+const smallStep = 4096;
 /** A channel with its own clock needs a position for each entry. */
 const mostClocked = 1 << 23;
 
@@ -132,6 +134,13 @@ export class OpenEpisode {
   }
 
   async #ownClock(channel: Channel, length: number): Promise<Clock> {
+    const { timebase, clocks: stored } = this.episode;
+    const { startNs, samplingRateHz } = channel;
+    const isRegular = startNs !== null && samplingRateHz !== null && channel.row?.timeBlock === null;
+    if (isRegular && stored.timestamps === null && timebase.tickHz !== null) {
+      const start = (Number(startNs - timebase.epochNs) / 1e9) * timebase.tickHz;
+      return regularClock(length, samplingRateHz / timebase.tickHz, start);
+    }
     if (length > mostClocked) {
       const expected = `at most ${mostClocked} entries`;
       throw new ShardError("limit_exceeded", "a clock is too long to show", {
@@ -208,7 +217,7 @@ export class OpenEpisode {
   }
 
   async #makeLines(key: string): Promise<Lines> {
-    const shared = { arrived: () => this.origin.arrived(key), turn: (bytes: number) => this.#turns.take(bytes) };
+    const shared = { arrived: () => this.origin.arrived(key), turn: (bytes: number) => this.#turns.plot(bytes) };
     const derived = parseDerived(key);
     if (derived !== null) {
       const [a, b] = [this.#readable(derived.a).facts, this.#readable(derived.b).facts];
@@ -253,7 +262,20 @@ export class OpenEpisode {
     return null;
   }
 
-  async window(key: string, start: number, end: number, options: ReadOptions): Promise<Window> {
+  async window(key: string, start: number, stop: number, options: ReadOptions): Promise<Window> {
+    const { facts } = this.#readable(key);
+    const isPicture = facts.layout !== "dense" || stepBytesOf(facts) > smallStep;
+    if (!isPicture) await this.#turns.settled;
+    const end = isPicture ? await this.#turns.picture() : () => {};
+    try {
+      options.signal?.throwIfAborted();
+      return await this.#window(key, start, stop, options);
+    } finally {
+      end();
+    }
+  }
+
+  async #window(key: string, start: number, end: number, options: ReadOptions): Promise<Window> {
     const { residual } = this.#readable(key);
     if (residual !== null) return { kind: "dense", start, values: owned(await this.#values(key)(start, end, options)) };
     const channel = this.#channel(key);
