@@ -135,6 +135,53 @@ describe.skipIf(executable === undefined && !mustRun)("a panel in Chromium", () 
     });
   });
 
+  describe("with encoded cameras", () => {
+    const size = { width: 320, height: 240 };
+    const near = (found: number[], wanted: number[]) =>
+      expect(Math.max(...found.map((value, i) => Math.abs(value - (wanted[i] as number))))).toBeLessThan(12);
+
+    for (const scene of ["video/h264", "video/h264 Annex B", "video/vp9", "video/av1", "image/png", "image/jpeg"]) {
+      test(`of ${scene} shows the frame of the step, before and after keyframes`, async (context) => {
+        const able = await page.evaluate(
+          (wanted) => window.show(JSON.parse(wanted)),
+          JSON.stringify({ scene, panel: "image", ...size }),
+        );
+        if (!able) return context.skip();
+        for (const step of [3, 8, 15, 23, 1]) {
+          await page.evaluate((step) => window.shown.view.seek(step), step);
+          const png = await settled();
+          near(pixel(png, 60, 120), [8 * step, 8 * step, 8 * step]);
+          near(pixel(png, 260, 120), [200, 0, 0]);
+        }
+      });
+    }
+
+    test("of 16-bit PNG images keeps all 16 bits", async () => {
+      await show({ scene: "depth video", panel: "image", width: 320, height: 274 }, 9);
+      await page.mouse.move(5 * 10 + 2, 60);
+      await page.waitForFunction(() => document.querySelector(".panel-readout")?.textContent?.includes("1910 mm"));
+      await page.mouse.move(5 * 10 + 2, 200);
+      await page.waitForFunction(() => document.querySelector(".panel-readout")?.textContent?.includes("no value"));
+    });
+
+    test.each([
+      ["video/ffv1", "wshard convert --video decode"],
+      ["damaged video", "damaged"],
+      ["damaged images", "damaged"],
+      ["wrong size", "the channel says 64 × 40"],
+    ])("shows why %s cannot be shown, and the page stays alive", async (scene, words) => {
+      await page.setViewportSize(size);
+      await page.evaluate(
+        (wanted) => window.show(JSON.parse(wanted)),
+        JSON.stringify({ scene, panel: "image", ...size }),
+      );
+      await page.waitForFunction(() => window.shown.status.problem !== undefined);
+      expect(await page.evaluate(() => window.shown.status.problem)).toContain(words);
+      complaints = [];
+      await show({ scene: "camera", panel: "image", ...size });
+    });
+  });
+
   describe("with points", () => {
     /** The pixels that have one of the colours, by where they are. */
     const middleOf = (png: PNG, is: (colour: number[]) => boolean) => {
