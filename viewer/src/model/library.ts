@@ -1,10 +1,19 @@
 // The page's side of the worker: the table of episodes, and the reads of those that are open.
 
 import { batch, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import ReadingWorker from "../worker/index.ts?worker&inline";
-import type { EpisodeRow, FromWorker, Given, OpenedEpisode, Problem } from "../worker/protocol";
+import type {
+  EpisodeRow,
+  FromWorker,
+  Given,
+  OpenedContainer,
+  OpenedEpisode,
+  Problem,
+  ToWorker,
+} from "../worker/protocol";
+import { startWorker } from "../worker/start";
 import { EpisodeModel } from "./episode";
-import type { EntryFacts, EpisodeFacts } from "./facts";
+import type { EpisodeFacts } from "./facts";
+import type { FileReads } from "./files";
 import type { ReadOptions, Reads } from "./reads";
 
 /** An error of the reader, in its words. */
@@ -36,13 +45,20 @@ interface OpenModel {
   readonly grown: (facts: EpisodeFacts) => void;
 }
 
+/** A file that holds no episode, and is open. */
+export interface ContainerModel extends OpenedContainer {
+  readonly reads: FileReads;
+  close(): void;
+}
+
 export class Library {
   readonly rows = signal<readonly EpisodeRow[]>([]);
   /** Whether rows may still follow. */
   readonly isListing = signal(false);
   /** Why the worker ended; null while it works. */
   readonly failure = signal<string | null>(null);
-  readonly #worker: Worker;
+  /** Starts with the page, and is soon there: what is asked before waits. */
+  readonly #worker: Promise<Worker>;
   readonly #waiting = new Map<number, Waiting>();
   readonly #models = new Map<number, OpenModel>();
   readonly #giveRange: GiveRange;
@@ -51,9 +67,18 @@ export class Library {
 
   constructor(giveRange: GiveRange = async () => null) {
     this.#giveRange = giveRange;
-    this.#worker = new ReadingWorker();
-    this.#worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.#receive(data);
-    this.#worker.onerror = (event) => this.#fail(event.message || "the reader stopped");
+    this.#worker = startWorker();
+    this.#worker.then(
+      (worker) => {
+        worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.#receive(data);
+        worker.onerror = (event) => this.#fail(`the reader stopped: ${event.message}`);
+      },
+      (error: unknown) => this.#fail(`the reader did not start: ${error}`),
+    );
+  }
+
+  #post(message: ToWorker): void {
+    void this.#worker.then((worker) => worker.postMessage(message)).catch(() => {});
   }
 
   /** Lists files; returns the row to open first, null if the user must choose. */
@@ -87,21 +112,43 @@ export class Library {
     return { episode: new EpisodeModel(facts, reads), close, grown };
   }
 
-  /** The entries of a file that is no episode. */
-  container(row: number): Promise<{ role: number; entries: readonly EntryFacts[] }> {
-    return this.#ask("container", [row]) as Promise<{ role: number; entries: readonly EntryFacts[] }>;
+  /** Opens a file that is no episode: its entries and their bytes are all that there is. */
+  async container(row: number): Promise<ContainerModel> {
+    const opened = (await this.#ask("container", [row])) as OpenedContainer;
+    return {
+      ...opened,
+      reads: this.#fileReadsOf(opened.handle),
+      close: () => void this.#ask("close", [opened.handle]).catch(() => {}),
+    };
   }
 
-  #readsOf(handle: number, arrivals: Map<string, Signal<number>>): Reads {
-    const ask =
-      (method: string) =>
+  #asker(handle: number) {
+    return (method: string) =>
       (...given: unknown[]): Promise<never> => {
         const last = given.at(-1);
         const isOptions = typeof last === "object" && last !== null && "signal" in last;
         const options = isOptions ? (given.pop() as ReadOptions) : {};
         return this.#ask(method, [handle, ...given], options.signal) as Promise<never>;
       };
+  }
+
+  #fileReadsOf(handle: number): FileReads {
+    const ask = this.#asker(handle);
     return {
+      entries: ask("entries"),
+      bytes: ask("bytes"),
+      frames: ask("frames"),
+      checkEntry: ask("checkEntry"),
+      computeIdentity: ask("computeIdentity"),
+      signature: ask("signature"),
+      checkSignature: ask("checkSignature"),
+    };
+  }
+
+  #readsOf(handle: number, arrivals: Map<string, Signal<number>>): Reads {
+    const ask = this.#asker(handle);
+    return {
+      ...this.#fileReadsOf(handle),
       columns: ask("columns"),
       window: ask("window"),
       entryAt: ask("entryAt"),
@@ -110,8 +157,6 @@ export class Library {
       extent: ask("extent"),
       intervals: ask("intervals"),
       scales: ask("scales"),
-      entries: ask("entries"),
-      bytes: ask("bytes"),
       provenance: ask("provenance"),
       identity: ask("identity"),
       findings: ask("findings"),
@@ -133,7 +178,7 @@ export class Library {
     const id = this.#questions++;
     return new Promise((resolve, reject) => {
       const abort = () => {
-        this.#worker.postMessage({ cancel: id });
+        this.#post({ cancel: id });
         this.#waiting.delete(id);
         reject(ending?.reason);
       };
@@ -149,7 +194,7 @@ export class Library {
         },
       });
       ending?.addEventListener("abort", abort);
-      this.#worker.postMessage({ id, method, args });
+      this.#post({ id, method, args });
       this.#watch();
     });
   }
@@ -171,7 +216,7 @@ export class Library {
   }
 
   #fail(message: string): void {
-    this.#worker.terminate();
+    void this.#worker.then((worker) => worker.terminate()).catch(() => {});
     clearTimeout(this.#asked);
     this.failure.value = message;
     for (const { reject } of this.#waiting.values()) reject(new ReadError(message, ""));
@@ -199,7 +244,7 @@ export class Library {
       const { want, file, offset, length } = data;
       void this.#giveRange(file, offset, length)
         .catch(() => null)
-        .then((bytes) => this.#worker.postMessage({ given: want, bytes }));
+        .then((bytes) => this.#post({ given: want, bytes }));
     }
   }
 

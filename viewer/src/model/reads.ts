@@ -3,7 +3,8 @@
 import type { ReadonlySignal } from "@preact/signals";
 import type { JsonObject, TypedArray } from "@shard-format/core";
 import type { Reduced } from "../plot-data/columns";
-import type { EntryFacts, Interval } from "./facts";
+import type { Interval } from "./facts";
+import type { FileReads } from "./files";
 
 /**
  * A part of the shared axis. Its unit is the step: entry i of a channel that follows the steps is at i, the observation
@@ -58,7 +59,7 @@ export interface Extent {
   readonly max: number;
 }
 
-export interface Reads {
+export interface Reads extends FileReads {
   /** Columns of some dimensions of a dense channel, of a prediction, an uncertainty or a residual. */
   columns(key: string, dims: readonly number[], range: Range, width: number, options?: ReadOptions): Promise<Columns>;
   /** Counts up when more of a channel was read. Hooks (model/hooks.ts) ask again then. */
@@ -80,10 +81,6 @@ export interface Reads {
     key: string,
     options?: ReadOptions,
   ): Promise<{ readonly scales: Float32Array; readonly window: number } | null>;
-  /** All entries of all files. */
-  entries(): Promise<readonly EntryFacts[]>;
-  /** Bytes of an entry of one of the files, for the hex view. */
-  bytes(file: string, entry: string, start: number, end: number, options?: ReadOptions): Promise<Uint8Array>;
   provenance(): Promise<JsonObject | null>;
   /** The identity that the file states (`meta/identity`); null if it states none. It is not computed again. */
   identity(): Promise<string | null>;

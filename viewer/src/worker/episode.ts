@@ -3,11 +3,12 @@
 import { type JsonObject, ShardError, type TypedArray } from "@shard-format/core";
 import type { Channel, Episode, Residual } from "@shard-format/core/wshard";
 import { type Derived, parseDerived } from "../model/derived";
-import type { ChannelFacts, EntryFacts, EpisodeFacts, Interval } from "../model/facts";
+import type { ChannelFacts, EpisodeFacts, Interval } from "../model/facts";
 import type { Columns, Extent, Range, ReadOptions, Window } from "../model/reads";
 import { type Clock, secondsClock, stepAt, stepClock } from "../plot-data/clocks";
 import type { Pyramid } from "../plot-data/pyramid";
-import { entryFacts, episodeFacts, type Readable, readables } from "./facts";
+import { episodeFacts, type Readable, readables } from "./facts";
+import { OpenFiles } from "./files";
 import { Lines, type ReadValues } from "./lines";
 import { Lru } from "./lru";
 import { Turns } from "./turns";
@@ -321,15 +322,8 @@ export class OpenEpisode {
     return scales === null || residual === null ? null : { scales: scales.slice(), window: residual.window };
   }
 
-  async entries(): Promise<EntryFacts[]> {
-    return this.episode.files.flatMap(entryFacts);
-  }
-
-  async bytes(file: string, entry: string, start: number, end: number, options: ReadOptions): Promise<Uint8Array> {
-    const reader = this.episode.files.find((one) => (one.path ?? "") === file && one.has(entry));
-    if (reader === undefined) throw new ShardError("entry_not_found", "no such entry", { path: file, entry });
-    const size = reader.entry(entry).origSize;
-    return (await reader.readRange(entry, Math.min(start, size), Math.min(end, size), options)).slice();
+  get files(): OpenFiles {
+    return new OpenFiles(this.episode.files);
   }
 
   async provenance(): Promise<JsonObject | null> {

@@ -44,12 +44,21 @@ const reads = [
   "times",
   "intervals",
   "scales",
-  "entries",
-  "bytes",
   "provenance",
   "identity",
   "findings",
   "traffic",
+] as const;
+
+/** Methods of the files of an episode, or of one that holds none. */
+const fileReads = [
+  "entries",
+  "bytes",
+  "frames",
+  "checkEntry",
+  "computeIdentity",
+  "signature",
+  "checkSignature",
 ] as const;
 
 async function answer({ method, args }: Question, signal: AbortSignal): Promise<unknown> {
@@ -57,8 +66,13 @@ async function answer({ method, args }: Question, signal: AbortSignal): Promise<
   if (method === "list") return library.list(first as Given);
   if (method === "open") return library.open(first as number);
   if (method === "close") return library.close(first as number);
-  if (method === "container") return library.container(first as number);
+  if (method === "container") return library.openContainer(first as number);
   if (method === "ping") return null;
+  const fileRead = fileReads.find((one) => one === method);
+  if (fileRead !== undefined) {
+    const files = library.files(first as number);
+    return (files[fileRead] as (...args: unknown[]) => Promise<unknown>).call(files, ...rest, { signal });
+  }
   const read = reads.find((one) => one === method);
   if (read === undefined)
     throw new ShardError("invalid_argument", "the worker knows no such method", { found: method });

@@ -1,13 +1,13 @@
 // What the user has opened: a table of episodes, each opened when it is looked at.
 
-import { type JsonObject, openShard, parseJson, ShardError, type Source } from "@shard-format/core";
+import { type JsonObject, openShard, parseJson, ShardError, type ShardReader, type Source } from "@shard-format/core";
 import { openShardPack } from "@shard-format/core/shardpack";
 import { type Episode, openEpisode, openRecording, type Recording } from "@shard-format/core/wshard";
 import { loadZstd } from "@shard-format/core/zstd";
-import type { EntryFacts } from "../model/facts";
 import { OpenEpisode } from "./episode";
-import { entryFacts, taskOf } from "./facts";
-import type { EpisodeRow, Given, OpenedEpisode } from "./protocol";
+import { taskOf } from "./facts";
+import { OpenFiles } from "./files";
+import type { EpisodeRow, Given, OpenedContainer, OpenedEpisode } from "./protocol";
 import {
   type Listing,
   listAsked,
@@ -53,6 +53,7 @@ export class Library {
   readonly #events: LibraryEvents;
   readonly #places: Place[] = [];
   readonly #open = new Map<number, OpenEpisode>();
+  readonly #containers = new Map<number, ShardReader>();
   readonly #following = new Map<number, { recording: Recording; timer: ReturnType<typeof setTimeout> }>();
   #server: { base: string; token: string } | null = null;
   #handles = 0;
@@ -310,12 +311,21 @@ export class Library {
     const found = this.#open.get(handle);
     this.#open.delete(handle);
     await found?.close();
+    await this.#containers.get(handle)?.close();
+    this.#containers.delete(handle);
   }
 
-  /** The entries of a file that is no episode. */
-  async container(number: number): Promise<{ role: number; entries: EntryFacts[] }> {
+  /** Opens a file that is no episode. */
+  async openContainer(number: number): Promise<OpenedContainer> {
     const reader = await openShard((this.#places[number] as Place).open(), options);
-    return { role: reader.header.role, entries: entryFacts(reader) };
+    const handle = this.#handles++;
+    this.#containers.set(handle, reader);
+    return { handle, name: reader.path ?? "", role: reader.header.role, size: reader.header.totalFileSize };
+  }
+
+  files(handle: number): OpenFiles {
+    const container = this.#containers.get(handle);
+    return container === undefined ? this.episode(handle).files : new OpenFiles([container]);
   }
 }
 

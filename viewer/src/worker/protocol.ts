@@ -40,6 +40,14 @@ export interface OpenedEpisode {
   readonly facts: EpisodeFacts;
 }
 
+/** A file that holds no episode. */
+export interface OpenedContainer {
+  readonly handle: number;
+  readonly name: string;
+  readonly role: number;
+  readonly size: number;
+}
+
 /** What the page asks for: the name of a method, its arguments, and a number for the answer. */
 export interface Question {
   readonly id: number;

@@ -112,6 +112,22 @@ export class MadeUpReads implements Reads {
     return null;
   }
 
+  async frames() {
+    return null;
+  }
+
+  async checkEntry() {}
+
+  computeIdentity(): Promise<never> {
+    return Promise.reject(new Error("made up"));
+  }
+
+  async signature() {
+    return null;
+  }
+
+  async checkSignature() {}
+
   async findings() {
     return null;
   }
