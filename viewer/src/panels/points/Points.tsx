@@ -276,7 +276,7 @@ export function Points({ episode, subject, view, width, height, settings, change
           </span>
         ))}
         <span class="points-grid">{grid.value}</span>
-        {by !== "own" && (
+        {by !== "own" && bounds.value !== null && (
           <ColourBar
             map={map}
             min={formatted(span.value.min)}
