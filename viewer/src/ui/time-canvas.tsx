@@ -1,5 +1,5 @@
-// A drawing over the shared time axis. It is drawn again when the range, the theme or its inputs change; the cursor moves
-// above it without drawing it again.
+// A drawing over the shared time axis. It is drawn again when the range, the theme or its inputs change. The stage has
+// the cursor and the gestures.
 
 import { effect } from "@preact/signals";
 import type { JSX } from "preact";
@@ -35,12 +35,10 @@ interface Props {
   readonly draw: (scene: Scene) => void;
   /** What `draw` depends on, beside the signals that it reads. */
   readonly inputs: readonly unknown[];
-  readonly seek?: boolean;
 }
 
-export function TimeCanvas({ view, width, height, label, draw, inputs, seek = true }: Props): JSX.Element {
+export function TimeCanvas({ view, width, height, label, draw, inputs }: Props): JSX.Element {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const cursor = useRef<HTMLDivElement>(null);
   const [left, right] = [gutter.left, Math.max(gutter.left + 1, width - gutter.right)];
 
   useEffect(
@@ -63,40 +61,14 @@ export function TimeCanvas({ view, width, height, label, draw, inputs, seek = tr
     [view, width, height, ...inputs],
   );
 
-  useEffect(
-    () =>
-      effect(() => {
-        const { start, end } = view.range.value;
-        const x = left + ((view.cursor.value - start) * (right - left)) / Math.max(1e-9, end - start);
-        const line = cursor.current;
-        if (!line) return;
-        line.style.transform = `translateX(${x}px)`;
-        line.style.visibility = x < left - 0.5 || x > right + 0.5 ? "hidden" : "visible";
-      }),
-    [view, left, right],
-  );
-
-  const click = (event: MouseEvent) => {
-    if (!seek || event.shiftKey) return;
-    const box = (event.currentTarget as HTMLElement).getBoundingClientRect();
-    const { start, end } = view.range.peek();
-    const share = (event.clientX - box.left - left) / (right - left);
-    if (share >= 0 && share <= 1) view.seek(Math.round(start + share * (end - start)));
-  };
-
   return (
-    // The cursor is moved by the keys of the whole page; a click is the same for a mouse.
-    // biome-ignore lint/a11y/useKeyWithClickEvents: see above
-    <div
+    <canvas
+      ref={canvas}
       class="time-canvas"
-      style={{ width: `${width}px`, height: `${height}px` }}
-      onClick={click}
       role="img"
       aria-label={label}
-    >
-      <canvas ref={canvas} style={{ width: `${width}px`, height: `${height}px` }} />
-      <div class="time-canvas-cursor" ref={cursor} />
-    </div>
+      style={{ width: `${width}px`, height: `${height}px` }}
+    />
   );
 }
 
