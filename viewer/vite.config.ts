@@ -1,5 +1,6 @@
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
+import { packedWorker } from "./scripts/packed-worker.ts";
 import { singleFile } from "./scripts/single-file.ts";
 
 const core = fileURLToPath(new URL("../ports/typescript/src/", import.meta.url));
@@ -16,7 +17,6 @@ export const alias = [
 export default defineConfig({
   resolve: { alias },
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
-  worker: { format: "es" },
   build: { target: "es2022", assetsInlineLimit: 0, modulePreload: false, reportCompressedSize: false },
-  plugins: [singleFile()],
+  plugins: [packedWorker(() => ({ resolve: { alias } })), singleFile()],
 });

@@ -151,6 +151,8 @@ export const words = {
     selection: (length: string) => `${length} selected`,
     clear: "Clear the selection",
     fit: "Show all",
+    unitSteps: "steps",
+    unitTime: "time",
   },
   inspector: {
     heading: "Inspector",

@@ -1,8 +1,16 @@
 // The page's side of the worker: the table of episodes, and the reads of those that are open.
 
 import { batch, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import ReadingWorker from "../worker/index.ts?worker&inline";
-import type { EpisodeRow, FromWorker, Given, OpenedContainer, OpenedEpisode, Problem } from "../worker/protocol";
+import type {
+  EpisodeRow,
+  FromWorker,
+  Given,
+  OpenedContainer,
+  OpenedEpisode,
+  Problem,
+  ToWorker,
+} from "../worker/protocol";
+import { startWorker } from "../worker/start";
 import { EpisodeModel } from "./episode";
 import type { EpisodeFacts } from "./facts";
 import type { FileReads } from "./files";
@@ -49,7 +57,8 @@ export class Library {
   readonly isListing = signal(false);
   /** Why the worker ended; null while it works. */
   readonly failure = signal<string | null>(null);
-  readonly #worker: Worker;
+  /** Starts with the page, and is soon there: what is asked before waits. */
+  readonly #worker: Promise<Worker>;
   readonly #waiting = new Map<number, Waiting>();
   readonly #models = new Map<number, OpenModel>();
   readonly #giveRange: GiveRange;
@@ -58,9 +67,18 @@ export class Library {
 
   constructor(giveRange: GiveRange = async () => null) {
     this.#giveRange = giveRange;
-    this.#worker = new ReadingWorker();
-    this.#worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.#receive(data);
-    this.#worker.onerror = (event) => this.#fail(event.message || "the reader stopped");
+    this.#worker = startWorker();
+    this.#worker.then(
+      (worker) => {
+        worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.#receive(data);
+        worker.onerror = (event) => this.#fail(`the reader stopped: ${event.message}`);
+      },
+      (error: unknown) => this.#fail(`the reader did not start: ${error}`),
+    );
+  }
+
+  #post(message: ToWorker): void {
+    void this.#worker.then((worker) => worker.postMessage(message)).catch(() => {});
   }
 
   /** Lists files; returns the row to open first, null if the user must choose. */
@@ -160,7 +178,7 @@ export class Library {
     const id = this.#questions++;
     return new Promise((resolve, reject) => {
       const abort = () => {
-        this.#worker.postMessage({ cancel: id });
+        this.#post({ cancel: id });
         this.#waiting.delete(id);
         reject(ending?.reason);
       };
@@ -176,7 +194,7 @@ export class Library {
         },
       });
       ending?.addEventListener("abort", abort);
-      this.#worker.postMessage({ id, method, args });
+      this.#post({ id, method, args });
       this.#watch();
     });
   }
@@ -198,7 +216,7 @@ export class Library {
   }
 
   #fail(message: string): void {
-    this.#worker.terminate();
+    void this.#worker.then((worker) => worker.terminate()).catch(() => {});
     clearTimeout(this.#asked);
     this.failure.value = message;
     for (const { reject } of this.#waiting.values()) reject(new ReadError(message, ""));
@@ -226,7 +244,7 @@ export class Library {
       const { want, file, offset, length } = data;
       void this.#giveRange(file, offset, length)
         .catch(() => null)
-        .then((bytes) => this.#worker.postMessage({ given: want, bytes }));
+        .then((bytes) => this.#post({ given: want, bytes }));
     }
   }
 

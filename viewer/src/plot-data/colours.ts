@@ -72,7 +72,7 @@ export function colourIndex(value: number, { min, max, none }: Scale): number {
 export function paint(
   values: Numbers,
   scale: Scale,
-  out = new Uint8ClampedArray(values.length * 4),
+  out: Uint8ClampedArray = new Uint8ClampedArray(values.length * 4),
 ): Uint8ClampedArray {
   const table = colourTable(scale.map);
   for (let i = 0, at = 0; i < values.length; i++, at += 4) {

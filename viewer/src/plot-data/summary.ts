@@ -115,8 +115,14 @@ export function quantiles(samples: Samples, shares: readonly number[], most = 20
   return { values, sampled: taken.length };
 }
 
-/** How often each code of a codebook is used, the most frequent first. Values that are no number are left out. */
-export function codeCounts(samples: Samples, from: number, to: number): { code: number; count: number }[] {
+/** A code of a codebook, and how often it is there. */
+export interface CodeCount {
+  readonly code: number;
+  readonly count: number;
+}
+
+/** How often each code is in the steps from `from` to `to`, the most frequent first. Values that are no number are left out. */
+export function codeCounts(samples: Samples, from: number, to: number): CodeCount[] {
   const counts = new Map<number, number>();
   forPieces(part(samples, from, to), (values) => {
     for (const value of values) if (!Number.isNaN(value)) counts.set(value, (counts.get(value) ?? 0) + 1);

@@ -10,10 +10,14 @@ export class View {
   /** A range that the user has selected: loops, exports and statistics are about it; null for none. */
   readonly selection = signal<Range | null>(null);
   readonly isPlaying = signal(false);
-  readonly speed = signal(1);
+  readonly speed: Signal<number> = signal(1);
   readonly isLooping = signal(false);
   /** Whether the user is dragging or zooming: panels may draw less then. */
   readonly isMoving = signal(false);
+  /** Where the pointer is on the axis; null if it is not over a plot. */
+  readonly hover = signal<number | null>(null);
+  /** What the labels of the axis count. */
+  readonly unit = signal<"steps" | "time">("steps");
   /** Dimension that has the focus (keys 1–9); null for all. */
   readonly dimension = signal<number | null>(null);
   /** Switches of the keyboard: band (B), error (E), difference (D). */

@@ -12,7 +12,9 @@ import { type Numbers, samplesOf } from "../plot-data/samples";
 export type ReadValues = (start: number, end: number, options?: ReadOptions) => Promise<TypedArray>;
 
 /** A view of fewer bytes than this is read as it is, so that every sample is exact. */
-const exactBytes = 1 << 20;
+const exactBytes = 512 << 10;
+/** The same for a view in which the buckets of the pyramid would be seen. */
+const mostExact = 8 << 20;
 /** The first piece is small, so that something is soon there; each is twice as large as the one before. */
 const firstPiece = 128 << 10;
 const largestPiece = 4 << 20;
@@ -20,7 +22,8 @@ const largestPiece = 4 << 20;
 const mostPyramid = 24 << 20;
 /** Bytes of a bucket in a pyramid, upper levels included: two values and flags, twice. */
 const bucketBytes = 2 * (2 * 8 + 1);
-const smallestBucket = 16;
+/** A pyramid with fewer buckets than this would look coarse in a wide plot. */
+const leastBuckets = 1 << 14;
 
 export interface LinesOptions {
   readonly width: number;
@@ -81,7 +84,8 @@ export class Lines {
   constructor(options: LinesOptions) {
     this.#options = options;
     const { clock, width } = options;
-    let bucket = smallestBucket;
+    let bucket = 1;
+    while (bucket < 16 && clock.length / bucket > leastBuckets) bucket *= 2;
     const dims = Math.min(width, 64);
     while ((clock.length / bucket) * dims * bucketBytes > mostPyramid) bucket *= 2;
     this.#bucket = bucket;
@@ -142,18 +146,35 @@ export class Lines {
     this.#done = new Spans();
   }
 
+  /** All samples of a view that is short enough; null for others. */
   async #exact(
     from: number,
     to: number,
-    width: number,
+    columns: number,
     options: ReadOptions,
   ): Promise<{ values: Numbers; first: number } | null> {
-    const { stepBytes, clock } = this.#options;
-    // A short episode has fewer samples than columns: buckets would be wider than both.
-    const isAll = from === 0 && to === clock.length && to - from > 2 * width;
-    if (isAll && this.#done.gap(from, to) === null) return null;
-    if (isAll || to <= from || (to - from) * stepBytes > exactBytes) return null;
-    return { values: await this.#options.read(from, to, options), first: from };
+    const { stepBytes, read } = this.#options;
+    const bytes = (to - from) * stepBytes;
+    const most = Math.min(mostExact, Math.max(exactBytes, 2 * columns * this.#bucket * stepBytes));
+    if (bytes > most || to <= from) return null;
+    if (bytes > exactBytes && this.#done.gap(from, to) !== null) return null;
+    const values = await read(from, to, options);
+    this.#keep(values, from, to);
+    return { values, first: from };
+  }
+
+  /** Fills the pyramids with the values of some steps. */
+  #keep(values: Numbers, from: number, to: number): void {
+    const { clock, width } = this.#options;
+    const bucket = this.#bucket;
+    const start = Math.ceil(from / bucket) * bucket;
+    const end = to === clock.length ? to : Math.floor(to / bucket) * bucket;
+    if (start >= end || this.#done.gap(start, end) === null) return;
+    const part = values.subarray((start - from) * width, (end - from) * width) as Numbers;
+    for (const [dim, pyramid] of this.#pyramids) {
+      pyramid.fill(samplesOf(part, { width, dimension: dim, first: start }));
+    }
+    this.#done.add(start, end);
   }
 
   /** Reads on while somebody asks; waits for the first piece only. */
@@ -200,21 +221,17 @@ export class Lines {
     const gap = this.#done.gap(...wanted) ?? this.#done.gap(0, this.#options.clock.length);
     if (gap === null) return false;
     if (!isFirst) this.#wanted = null;
-    const { stepBytes, width, read, turn } = this.#options;
+    const { stepBytes, read, turn } = this.#options;
     const size = Math.max(1, Math.floor(this.#piece / Math.max(1, stepBytes)));
     const whole = Math.max(1, Math.floor(size / this.#bucket)) * this.#bucket;
     const start = Math.floor(gap[0] / this.#bucket) * this.#bucket;
     const end = Math.min(gap[1], start + whole);
     const done = await turn((end - start) * stepBytes, isFirst);
     try {
-      const values = await read(start, end);
-      for (const [dim, pyramid] of this.#pyramids) {
-        pyramid.fill(samplesOf(values, { width, dimension: dim, first: start }));
-      }
+      this.#keep(await read(start, end), start, end);
     } finally {
       done();
     }
-    this.#done.add(start, end);
     this.#piece = Math.min(largestPiece, 2 * this.#piece);
     return this.#done.gap(0, this.#options.clock.length) !== null;
   }
