@@ -3,8 +3,8 @@
 import type { EpisodeModel, Subject } from "../model/episode";
 import type { ChannelFacts } from "../model/facts";
 import type { Range, Reads } from "../model/reads";
-import type { Numbers } from "../plot-data/samples";
 import { comparable, dimensionNames } from "../panels/series/parts";
+import type { Numbers } from "../plot-data/samples";
 import { type Column, headLine, lines, numberCell, secondsCell, textCell } from "./csv";
 
 /** Values that are read and written at once. */

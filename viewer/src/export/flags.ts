@@ -25,7 +25,9 @@ export function listText(names: Iterable<string>): string {
 /** Commands for a shell: each episode gets a field of its metadata. Episodes inside packs cannot be edited there. */
 export function labelCommands(names: Iterable<string>, field: string): string {
   const files = [...names];
-  const lines = files.filter((name) => !isPacked(name)).map((name) => `wshard edit ${quoted(name)} ${quoted(`${field}=true`)}\n`);
+  const lines = files
+    .filter((name) => !isPacked(name))
+    .map((name) => `wshard edit ${quoted(name)} ${quoted(`${field}=true`)}\n`);
   const packed = files.filter(isPacked).map((name) => `# in a pack, which is not edited in place: ${oneLine(name)}\n`);
   return [...lines, ...packed].join("");
 }
@@ -49,10 +51,13 @@ function isPacked(name: string): boolean {
 /** A name as one word of a POSIX shell. One that begins with a dash is a path, not an option. */
 export function quoted(word: string): string {
   const path = word.startsWith("-") ? `./${word}` : word;
-  return /^[\w@%+:,./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`;
+  return /^[\w@%+:,./=-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`;
 }
 
 /** A name with a line break would add lines of its own. */
 function oneLine(name: string): string {
-  return name.replace(/[\p{Cc}\u2028\u2029]/gu, (one) => `\\u${(one.codePointAt(0) ?? 0).toString(16).padStart(4, "0")}`);
+  return name.replace(
+    /[\p{Cc}\u2028\u2029]/gu,
+    (one) => `\\u${(one.codePointAt(0) ?? 0).toString(16).padStart(4, "0")}`,
+  );
 }

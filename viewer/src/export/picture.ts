@@ -1,7 +1,7 @@
 // A picture of what the page shows, as PNG. The element is copied with its styles into an SVG, which the browser draws:
 // text stays sharp, and canvases are drawn again with as many pixels as the picture has.
 
-import { pixelRatio, drawWith } from "../ui/pixels";
+import { drawWith, pixelRatio } from "../ui/pixels";
 
 const mostPixels = 16_384;
 
@@ -24,7 +24,10 @@ export async function pictureOf(element: HTMLElement, scale: number): Promise<Bl
     context.scale(scale, scale);
     context.drawImage(image, 0, 0, wide, Math.min(high, most));
     return await new Promise((resolve, reject) => {
-      canvas.toBlob((blob) => (blob === null ? reject(new Error("the picture is too large")) : resolve(blob)), "image/png");
+      canvas.toBlob(
+        (blob) => (blob === null ? reject(new Error("the picture is too large")) : resolve(blob)),
+        "image/png",
+      );
     });
   } finally {
     drawWith(usual);
@@ -51,8 +54,7 @@ function drawing(element: HTMLElement, width: number, height: number): string {
   const copy = copied(element) as HTMLElement;
   const background = backgroundOf(element);
   const frame = document.createElementNS(space, "div");
-  (frame as HTMLElement).style.cssText =
-    `width:${width}px;height:${height}px;overflow:hidden;background:${background}`;
+  (frame as HTMLElement).style.cssText = `width:${width}px;height:${height}px;overflow:hidden;background:${background}`;
   copy.style.margin = "0";
   copy.style.transform = "none";
   frame.append(copy);

@@ -61,7 +61,7 @@ export function Stage({ app, episode, view }: StageProps) {
       ? episode.subjects.filter(({ key, channel }) => !keys.includes(key) && channel.lane === "signal").length
       : 0;
   return (
-    <main class="stage" ref={place}>
+    <main class="stage" ref={place} data-picture>
       {moments.length > 0 && (
         <div class="moments" style={{ gridTemplateColumns: `repeat(auto-fill, ${momentWidth(width.value)}px)` }}>
           {moments.map(frame)}

@@ -21,7 +21,7 @@ export const text: Panel = {
   name: "text",
   title: words.title,
   fits: ({ channel }) => (channel.layout === "label" || channel.layout === "text" ? 10 : 0),
-  height: () => 200,
+  height: () => 168,
   isOverTime: true,
   component: TextPanel,
 };
@@ -56,7 +56,7 @@ function TextPanel({ episode, subject, view, width, height, report }: PanelProps
         draw={draw}
         inputs={[spans, rows, rowHeight]}
       />
-      <div class="text-below" onPointerDown={keep} onWheel={keep} onDblClick={keep}>
+      <div class="text-below" data-own-pointer>
         <section class="text-here" aria-label={words.atCursor}>
           <h4>{words.atCursor}</h4>
           {here.length === 0 ? (
@@ -98,11 +98,6 @@ function TextPanel({ episode, subject, view, width, height, report }: PanelProps
       </div>
     </div>
   );
-}
-
-/** The wheel scrolls the list, and a drag selects text: what is below the tracks has no time axis. */
-function keep(event: Event): void {
-  event.stopPropagation();
 }
 
 function SpanText({ span }: { span: Interval }): JSX.Element {
