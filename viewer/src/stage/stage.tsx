@@ -89,7 +89,7 @@ interface OverlayProps {
 }
 
 /** The cursor, the pointer and ranges, once for all plots: moving them draws no plot again. */
-function Overlay({ view, width, chosen }: OverlayProps) {
+export function Overlay({ view, width, chosen }: OverlayProps) {
   const range = view.range.value;
   const line = (position: number | null, name: string) => {
     if (position === null || position < range.start || position > range.end) return null;
