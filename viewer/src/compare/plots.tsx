@@ -72,7 +72,6 @@ export function ModelPlots({ episode, subject, models: [a, b], view, width }: Mo
           key={dimension}
           name={nameOf(channel, dimension)}
           view={view}
-          episode={episode}
           width={width}
           lines={[
             line(value.truth[at], ink.truth),
