@@ -36,7 +36,7 @@ UV := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(ENV)/uv/bin/
 INPUTS := pyproject.toml constraints.txt
 # Variables, because a comma would end an argument of `call`.
 DEMO_EXTRAS := gym,hdf5,plot
-TEST_EXTRAS := dev,convert,converters,rerun
+TEST_EXTRAS := dev,convert,converters,notebook,rerun
 RAY_EXTRAS := ray,remote
 
 .DEFAULT_GOAL := help
