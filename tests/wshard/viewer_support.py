@@ -117,7 +117,7 @@ def read_answer(connection: socket.socket, *, has_body: bool = True) -> Answer:
 def serving(*arguments: Path | str, **options: Any) -> Iterator[tuple[ViewerServer, Client]]:  # noqa: ANN401
     """A server in a thread, and a client."""
     server = ViewerServer(ViewedFiles([str(one) for one in arguments]), **options)
-    thread = threading.Thread(target=server.serve, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield server, Client(server)

@@ -7,7 +7,7 @@ import threading
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from shard_format.errors import ShardError
+from shard_format.errors import InvalidArgument, ShardError
 from wshard.catalogue import NO_PACK, CatalogueOpener, parse_facts, select
 from wshard.partial import open_partial
 
@@ -61,13 +61,16 @@ class EpisodeRows:
         # The saved index of a folder is used, and none is written: the viewer changes no file.
         folders = self._files.folders
         is_one_folder = len(folders) == 1 and all(one.startswith(folders[0]) for one in named)
+        # A folder with links that lead elsewhere is not read as a whole.
+        is_one_folder &= not left_out
         opener = CatalogueOpener(True, leave_out, None, self._open_pack, saves=False)
         if named:
             try:
                 catalogue = select(opener.open(folders[0] if is_one_folder else named), None, None)
                 rows += _rows_of(catalogue, by_location)
             except ShardError as error:
-                if not left_out:  # otherwise it says that no episode was left
+                # If some were left out, this one may only say that no other is left.
+                if not (left_out and isinstance(error, InvalidArgument)):
                     leave_out(self._files.title, error)
         for file in files:
             if file.kind == "recording":

@@ -59,6 +59,8 @@ class ViewedFile(NamedTuple):
     location: str
     """Its path or URL, which the page does not see."""
     size: int
+    mtime_ns: int
+    """When it was changed; 0 for a URL."""
     kind: str
     """episode, manifest, pack, recording, sidecar or container."""
 
@@ -168,7 +170,8 @@ class ViewedFiles:
                     continue
                 if kind == "recording" or not listed.name.endswith(PARTIAL_SUFFIX):
                     number = self._numbers.setdefault(location, len(self._numbers))
-                    files[location] = ViewedFile(number, listed.name, location, listed.size, kind)
+                    facts = (listed.name, location, listed.size, listed.mtime_ns, kind)
+                    files[location] = ViewedFile(number, *facts)
             self._files = {file.number: file for file in files.values()}
             return list(files.values())
 

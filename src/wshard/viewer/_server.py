@@ -7,6 +7,7 @@ be written, and no path comes from the client: files have numbers.
 
 from __future__ import annotations
 
+import errno
 import io
 import ipaddress
 import json
@@ -24,7 +25,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_format.errors import (
-    ReferenceMismatch,
     ShardError,
     ShardIOError,
     TransportError,
@@ -100,6 +100,7 @@ class ViewerServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = _MOST_CONNECTIONS
     # So that a server can begin where one has just ended. On Windows it would mean that two could.
     allow_reuse_address = os.name != "nt"
 
@@ -254,6 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: ViewerServer
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "wshard", ""
+    default_request_version = "HTTP/1.0"  # of a request without one; older ones have no headers
     disable_nagle_algorithm = True
 
     def setup(self) -> None:
@@ -455,6 +457,6 @@ def _status_of(error: ShardError) -> HTTPStatus:
         return HTTPStatus.FORBIDDEN
     if isinstance(error, FileNotFoundError):
         return HTTPStatus.NOT_FOUND
-    if isinstance(error, ReferenceMismatch):
+    if isinstance(error, OSError) and error.errno == errno.ESTALE:  # the content of a URL changed
         return HTTPStatus.CONFLICT
     return HTTPStatus.BAD_GATEWAY if isinstance(error, TransportError) else _FAILED
