@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from shard_cli import arguments as arg
 from shard_cli.exits import Exit
 from shard_cli.files import refuse_overwrite
-from shard_cli.text import count, printable, size
+from shard_cli.text import count, duration, printable, size
 
 if TYPE_CHECKING:
     from shard_cli.console import Console
@@ -59,7 +59,8 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
         if not args.no_browser:
             _open_browser(server.url)
         server.serve()
-    console.said(f"nobody has asked for anything for {args.idle} seconds")
+    if args.idle is not None:
+        console.said(f"ended: no request came for {duration(args.idle)}")
     return Exit.OK
 
 
@@ -162,7 +163,7 @@ VIEW: Final = arg.Command(
         ),
         arg.option(
             "--idle TIME",
-            "end when nobody has asked for anything for 90s, 30m or 2h",
+            "end after this time without a request: 90s, 30m or 2h",
             type=_idle_argument,
         ),
         arg.option("--export OUT", "write the viewer as one HTML file, which opens local files"),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LONGEST_PROBLEM = 500
 
 
-class EpisodeRows:
+class EpisodeList:
     """The rows of all episodes of the viewer, which are made again when a file has changed.
 
     Args:
@@ -47,7 +47,7 @@ class EpisodeRows:
             return self._document
 
     def _made(self, files: Sequence[ViewedFile]) -> dict[str, Any]:
-        left_out = [one._asdict() for one in self._files.left_out]
+        left_out = [{"name": one.name, "problem": one.problem} for one in self._files.left_out]
         by_location = {file.location: file for file in files}
         kinds = {"episode", "manifest", *(["pack"] if self._open_pack else [])}
         named = [file.location for file in files if file.kind in kinds]

@@ -1,4 +1,4 @@
-"""The files that the viewer may read: each has a number, and nobody can ask for a path."""
+"""The files that the page may read, each by its number: it cannot ask for a path."""
 
 from __future__ import annotations
 

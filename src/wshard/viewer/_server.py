@@ -30,7 +30,7 @@ from shard_format.errors import (
     TransportError,
     UnsafePath,
 )
-from wshard.viewer._episodes import EpisodeRows
+from wshard.viewer._episodes import EpisodeList
 from wshard.viewer._files import LARGEST_RANGE
 from wshard.viewer._page import configured, policy_of, viewer_page
 
@@ -65,7 +65,7 @@ _JSON: Final = "application/json"
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The request gets another answer than what it asked for.
 
     Args:
@@ -80,7 +80,7 @@ class Refused(Exception):
 
 
 class _Idle(Exception):
-    """Nobody has asked for anything for so long that the server ends."""
+    """No request came for the time after which the server ends."""
 
 
 class ViewerServer(ThreadingHTTPServer):
@@ -117,7 +117,7 @@ class ViewerServer(ThreadingHTTPServer):
         page = configured(viewer_page(), {"server": True})
         self.page, self.policy = page.encode(), policy_of(page)
         self.files, self.findings = files, findings
-        self.rows = EpisodeRows(files, open_pack)
+        self.rows = EpisodeList(files, open_pack)
         self.idle_s = idle_s
         self.seconds_for_a_request = 20.0
         """How long a client may take to send a request, and to take the next bytes of an answer."""
@@ -141,7 +141,7 @@ class ViewerServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """What to open in a browser. It holds the token: whoever has it can read the files."""
+        """The address to open in a browser. It holds the token, which gives access to the files."""
         address = _address(self._host)
         is_any = address is not None and address.is_unspecified
         host = socket.gethostname() if is_any else self._host
@@ -153,7 +153,7 @@ class ViewerServer(ThreadingHTTPServer):
         return _is_loopback(self._host)
 
     def serve(self) -> None:
-        """Answers until `shutdown` is called in another thread, or nobody has asked for anything for `idle_s`."""
+        """Answers until another thread calls `shutdown`, or until no request came for `idle_s`."""
         try:
             self.serve_forever(poll_interval=0.2)
         except _Idle:
@@ -179,7 +179,7 @@ class ViewerServer(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in the base
-        """A client that hangs up is no news."""
+        """Ignores a client that hangs up."""
 
     def is_own_host(self, host: str | None) -> bool:
         """Whether a request names this server: otherwise the browser shows another site, whose name leads here."""
@@ -303,7 +303,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.last_request = time.monotonic()
             self._answer_with_data()
             self.server.last_request = time.monotonic()
-        except Refused as refused:
+        except RequestRefused as refused:
             text = refused.text.encode(errors="replace")
             self._reply(refused.status, text, _TEXT, refused.headers)
 
@@ -312,24 +312,24 @@ class _Handler(BaseHTTPRequestHandler):
         hosts = self.headers.get_all("Host") or [""]
         if len(hosts) != 1 or not self.server.is_own_host(hosts[0]):
             self.close_connection = True
-            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, "this server has another name")
+            raise RequestRefused(HTTPStatus.MISDIRECTED_REQUEST, "this server has another name")
         site = self.headers.get("Sec-Fetch-Site", "none")
         origin = self.headers.get("Origin", f"http://{hosts[0]}")
         if site not in ("same-origin", "none") or origin.lower() != f"http://{hosts[0].lower()}":
             self.close_connection = True
-            raise Refused(HTTPStatus.FORBIDDEN, "only the page of this server may ask it")
+            raise RequestRefused(HTTPStatus.FORBIDDEN, "only the page of this server may ask it")
         if self.command not in ("GET", "HEAD"):
             self.close_connection = True
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.METHOD_NOT_ALLOWED, "files can only be read", Allow="GET, HEAD"
             )
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
             self.close_connection = True
-            raise Refused(HTTPStatus.BAD_REQUEST, "expected a request without a body")
+            raise RequestRefused(HTTPStatus.BAD_REQUEST, "expected a request without a body")
 
     def _check_token(self) -> None:
         if not self.server.is_token(self.headers.get("Authorization")):
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.UNAUTHORIZED,
                 "the token is missing or wrong; open the address that 'wshard view' printed",
                 **{"WWW-Authenticate": "Bearer"},
@@ -347,7 +347,9 @@ class _Handler(BaseHTTPRequestHandler):
             match = _NUMBERED.fullmatch(self.path)
             file = None if match is None else files.find(int(match[2]))
             if match is None or file is None:
-                raise Refused(HTTPStatus.NOT_FOUND, "no such file; GET /files.json lists the files")
+                raise RequestRefused(
+                    HTTPStatus.NOT_FOUND, "no such file; GET /files.json lists the files"
+                )
             if match[1] == "findings":
                 self._reply_findings(file)
             else:
@@ -357,7 +359,7 @@ class _Handler(BaseHTTPRequestHandler):
                 finally:
                     opened.close()
         except ShardError as error:
-            raise Refused(_status_of(error), str(error)) from None
+            raise RequestRefused(_status_of(error), str(error)) from None
 
     # --- answers
 
@@ -368,7 +370,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._begin(HTTPStatus.OK, opened.size, "application/octet-stream", headers)
             return
         if self.headers.get("If-Range", tag) != tag:
-            raise Refused(HTTPStatus.PRECONDITION_FAILED, "the file has changed", ETag=tag)
+            raise RequestRefused(HTTPStatus.PRECONDITION_FAILED, "the file has changed", ETag=tag)
         start, stop = _range_of(self.headers.get_all("Range") or [], opened.size)
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{opened.size}"
         status, kind = HTTPStatus.PARTIAL_CONTENT, "application/octet-stream"
@@ -395,7 +397,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _reply_findings(self, file: ViewedFile) -> None:
         if self.server.findings is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "this server does not examine files")
+            raise RequestRefused(HTTPStatus.NOT_FOUND, "this server does not examine files")
         with self.server.examining:
             found = self.server.findings(file.location)
         self._reply(HTTPStatus.OK, found, _JSON)
@@ -434,21 +436,21 @@ def _range_of(given: list[str], size: int) -> tuple[int, int]:
     )
     match = _RANGE.fullmatch(given[0]) if len(given) == 1 else None
     if match is None or not any(match.groups()):
-        raise Refused(HTTPStatus.BAD_REQUEST, expected)
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, expected)
     first, last = match.groups()
     if max(len(first), len(last)) > _LARGEST_NUMBER:
-        raise Refused(HTTPStatus.BAD_REQUEST, expected)
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, expected)
     start = int(first) if first else max(0, size - int(last))
     stop = min(int(last) + 1, size) if first and last else size
     if first and last and int(last) < start:
-        raise Refused(HTTPStatus.BAD_REQUEST, expected)
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, expected)
     if start >= size:
         outside = {"Content-Range": f"bytes */{size}"}
-        raise Refused(
+        raise RequestRefused(
             HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, f"the file has {size} bytes", **outside
         )
     if stop - start > LARGEST_RANGE:
-        raise Refused(HTTPStatus.BAD_REQUEST, expected)
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, expected)
     return start, stop
 
 

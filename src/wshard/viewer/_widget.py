@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
+import weakref
 from functools import lru_cache
 from hashlib import blake2b
 from importlib.resources import files
@@ -14,7 +16,7 @@ from shard_format.atomic import write_file
 from shard_format.errors import InvalidArgument, ShardError
 from shard_format.extras import require
 from wshard._episode import Episode
-from wshard.viewer._episodes import EpisodeRows
+from wshard.viewer._episodes import EpisodeList
 from wshard.viewer._files import LARGEST_RANGE, ViewedFiles
 from wshard.viewer._page import configured, encoded, name_of, viewer_page
 
@@ -56,15 +58,13 @@ class Kernel:
         self.page = configured(viewer_page(), {"widget": True}).encode()
         if isinstance(shown, Episode):
             data = encoded(shown, LARGEST_IN_WIDGET)
-            # Removed with this object.
-            self._folder = tempfile.TemporaryDirectory(
-                prefix="wshard-view-", ignore_cleanup_errors=True
-            )
+            folder = tempfile.mkdtemp(prefix="wshard-view-")
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             name = re.sub(r"[^\w.-]", "_", name_of(shown))[-100:]
-            shown = os.path.join(self._folder.name, name)
+            shown = os.path.join(folder, name)
             write_file(shown, [data], fsync=False)
         self._files = ViewedFiles([shown])
-        self._rows = EpisodeRows(self._files, None)
+        self._rows = EpisodeList(self._files, None)
 
     def answer(self, question: Mapping[str, Any]) -> tuple[dict[str, Any], bytes | None]:
         """The answer to a message of the page, and the bytes that go with it.
@@ -135,9 +135,10 @@ def _kind_of_widget() -> Any:  # noqa: ANN401 - a class built on one of an optio
 
         def _repr_mimebundle_(self, **options: Any) -> Any:  # noqa: ANN401 - as in the base
             bundle = super()._repr_mimebundle_(**options)
-            if bundle is not None and isinstance(self._shown, Episode):
+            summary = getattr(self._shown, "_repr_html_", None)
+            if bundle is not None and summary is not None:
                 # What remains where widgets do not work: on GitHub, and in notebooks that are not trusted.
-                bundle[0]["text/html"] = self._shown._repr_html_()
+                bundle[0]["text/html"] = summary()
             return bundle
 
     return EpisodeWidget
