@@ -983,7 +983,23 @@ class Episode(Strict):
             for name, camera in cameras[:1]
             for at, each in camera.thumbnails().items()
         }
-        return display.card(f"Episode {self.id}", facts, table, pictures)
+        return display.card(f"Episode {self.id}", facts, table, pictures, plots=self._plots())
+
+    def _plots(self) -> Iterator[tuple[str, list[display.Line]]]:
+        """Small plots of channels, rewards first, each with the prediction of its first model."""
+        for lane in (REWARD, "signal", "action"):
+            for address, channel in self.parts.items():
+                if address[0] != lane or (truth := channel.sketch()) is None:
+                    continue
+                lines = [display.Line(truth)]
+                name = address[-1]
+                for model, omen in self.omens[name].items() if lane == "signal" else ():
+                    sketch = omen.sketch() if omen.step_shape == channel.step_shape else None
+                    if sketch is not None:
+                        lines.append(display.Line(sketch, is_prediction=True))
+                        name += f", dashed: {model}"
+                        break
+                yield name, lines
 
 
 def _cells(channel: Channel, step_rate: str) -> list[str]:
