@@ -143,7 +143,7 @@ demo: $(ENV)/demo/.ready
 	$(call show,A world model trained on recorded episodes,pendulum_world_model.py,demo-out/episodes)
 	$(call show,A dataset of Minari,import_minari.py,demo-out)
 	$(call show,Packs of samples and of these episodes,packs.py,demo-out demo-out/episodes)
-	@printf '\nDone. Pictures to look at: demo-out/ep_001.png, demo-out/episodes.png\n'
+	@printf '\nDone. Pictures to look at: demo-out/ep_001.png, demo-out/episodes.png\nTo see all of it in your browser: $(ENV)/demo/bin/wshard view demo-out\n'
 
 # Files are checked while the tests run.
 test: $(ENV)/test/.ready
