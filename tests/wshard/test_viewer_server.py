@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shard_format.errors import FileMissing, ShardIOError
+from shard_format.errors import FileMissing, InvalidArgument, ShardIOError
+from shard_format.remote import upload
 from shard_train.packed_episodes import open_episode_pack, pack_episodes
 from tests.shard_format.range_server import RangeServer
 from tests.wshard.viewer_support import (
     Client,
     configuration_of,
+    make_chunked,
     put_page,
     read_answer,
     save_episode,
@@ -439,6 +441,77 @@ class TestEpisodes:
             assert failed.status == 500
             assert b"takes too long" in failed.body
             assert asked == [str(runs / "a.wshard"), str(runs / "deep" / "b.wshard")]
+
+
+class TestWhatBelongsTogether:
+    """With a file come the files without which it cannot be read."""
+
+    def test_chunks_come_with_their_manifest_and_other_files_do_not(self, tmp_path: Path) -> None:
+        make_chunked(tmp_path / "chunked")
+        save_episode(tmp_path / "chunked" / "other.wshard")
+        with serving(tmp_path / "chunked" / "ep_manifest.wshard") as (_, client):
+            document = client.ask("/files.json").json
+            assert {one["name"]: one["kind"] for one in document["files"]} == {
+                "ep_manifest.wshard": "manifest",
+                "ep_chunk_0000.wshard": "episode",
+                "ep_chunk_0001.wshard": "episode",
+            }
+            assert document["open"] == 0
+            (row,) = client.ask("/episodes.json").json["rows"]
+            assert (row["file"], row["length"]) == (0, 40)
+
+    def test_the_same_at_a_url(self, tmp_path: Path) -> None:
+        pytest.importorskip("urllib3")
+        make_chunked(tmp_path / "chunked")
+        with (
+            RangeServer(tmp_path / "chunked") as remote,
+            serving(remote.url("ep_manifest.wshard")) as (_, client),
+        ):
+            document = client.ask("/files.json").json
+            assert [one["name"] for one in document["files"]] == [
+                "ep_manifest.wshard",
+                "ep_chunk_0000.wshard",
+                "ep_chunk_0001.wshard",
+            ]
+            assert document["open"] == 0
+            chunk = (tmp_path / "chunked" / "ep_chunk_0001.wshard").read_bytes()
+            assert document["files"][2]["size"] == len(chunk)
+            assert client.ask("/f/2", Range="bytes=0-").body == chunk
+
+    def test_a_folder_of_an_object_store_is_listed_with_sidecars(self, runs: Path) -> None:
+        data = (runs / "a.wshard").read_bytes()
+        names = ("a.wshard", "a.wshard.lanes/m.wshard", "deep/b.wshard", "notes.txt")
+        for name in names:
+            upload(str(runs / "a.wshard"), f"memory://viewer-test/runs/{name}")
+        with serving("memory://viewer-test/runs/") as (_, client):
+            document = client.ask("/files.json").json
+            assert [(one["name"], one["kind"], one["size"]) for one in document["files"]] == [
+                ("a.wshard", "episode", len(data)),
+                ("a.wshard.lanes/m.wshard", "sidecar", len(data)),
+                ("deep/b.wshard", "episode", len(data)),
+            ]
+            assert document["open"] is None
+            assert client.ask("/f/1", Range="bytes=0-3").body == b"SHRD"
+            assert len(client.ask("/episodes.json").json["rows"]) == 2
+
+    def test_several_arguments_share_the_names_below_their_common_folder(
+        self, runs: Path, tmp_path: Path
+    ) -> None:
+        other = save_episode(tmp_path / "other" / "a.wshard")
+        with serving(runs, other, other.parent) as (_, client):
+            document = client.ask("/files.json").json
+            assert [one["name"] for one in document["files"]] == [
+                "runs/a.wshard",
+                "runs/deep/b.wshard",
+                "other/a.wshard",
+            ]
+            assert document["open"] is None
+            assert document["title"] == "runs/, a.wshard, other/"
+
+    def test_nothing_to_show_is_an_error(self, tmp_path: Path) -> None:
+        for arguments in ([], [tmp_path / "missing"], [tmp_path / "missing.wshard"]):
+            with pytest.raises(InvalidArgument):
+                ViewedFiles(arguments)
 
 
 class TestRecordings:

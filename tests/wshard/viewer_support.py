@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 import wshard.viewer._page as page_module
-from wshard import Episode, save_wshard
+from wshard import ChunkedEpisodeWriter, Episode, save_wshard
+from wshard.editing import slice_episode
 from wshard.viewer import ViewedFiles, ViewerServer
 
 if TYPE_CHECKING:
@@ -61,6 +62,14 @@ def save_episode(path: Path, steps: int = 40) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     save_wshard(make_episode(path.stem, steps), path, fsync=False)
     return path
+
+
+def make_chunked(folder: Path) -> None:
+    """Writes an episode of two chunks."""
+    writer = ChunkedEpisodeWriter(folder, "ep", chunk_size_t=20)
+    for start in (0, 20):
+        writer.write_chunk(slice_episode(make_episode(), start, start + 20))
+    writer.finalize_manifest()
 
 
 class Answer(NamedTuple):

@@ -122,10 +122,10 @@ class ViewedFiles:
                 raise InvalidArgument("no such file or folder", path=path)
         self.folders = [path for path in local if os.path.isdir(path)]
         self._single = [path for path in local if path not in self.folders]
+        self._only = (local or given)[0] if len(given) == 1 else None
         self._base = ""
-        with suppress(
-            ValueError
-        ):  # drives of Windows have nothing in common: names are whole paths
+        # Without local files, and where drives of Windows have nothing in common, names are whole paths.
+        with suppress(ValueError):
             self._base = os.path.commonpath([*self.folders, *map(os.path.dirname, self._single)])
         self.title = ", ".join(map(_title_of, given[:3])) + (", …" if len(given) > 3 else "")
         self._remote: BoundedCache[str, ByteSource] = BoundedCache(count=_MOST_REMOTE)
@@ -145,8 +145,7 @@ class ViewedFiles:
     @property
     def opened_first(self) -> int | None:
         """The number of the one file that was named; None if the user has to choose."""
-        named = [*self._single, *self._urls]
-        return self._numbers.get(named[0]) if len(named) == 1 and not self.folders else None
+        return None if self._only is None else self._numbers.get(self._only)
 
     def list(self) -> list[ViewedFile]:
         """All files as they are now. A file keeps its number as long as it has its name."""
@@ -261,6 +260,8 @@ class ViewedFiles:
         urls = expand(url, _SUFFIXES)
         if urls == [url]:
             yield url, self._source_of(url).size()
+            if urlsplit(url).path.endswith(_MANIFEST):
+                yield from _chunks_of(url)
             return
         from shard_format.remote import list_url
 
@@ -314,10 +315,18 @@ def _beside(path: str) -> Iterator[str]:
     sidecars = path + SIDECAR_SUFFIX
     if os.path.isdir(sidecars):
         yield from walk_folder(sidecars, _EPISODE).paths()
-    with suppress(ShardError):  # what is wrong with a manifest, opening it says
+    with suppress(ShardError):  # it may be gone by now
         if _kind(path, read_file(path, _HEAD_BYTES)) == "manifest":
-            folder = os.path.dirname(path)
-            yield from (os.path.join(folder, row.uri) for row in Manifest.read(path).files)
+            yield from (chunk for chunk, _ in _chunks_of(path))
+
+
+def _chunks_of(manifest: str) -> Iterator[tuple[str, int]]:
+    """The chunks of an episode, with their sizes. What is wrong with a manifest, opening it says."""
+    with suppress(ShardError):
+        opened = Manifest.read(manifest)
+        for row in opened.files:
+            with suppress(UnsafePath):
+                yield opened.resolve(row), row.size or 0
 
 
 def _kind(name: str, head: bytes) -> str:

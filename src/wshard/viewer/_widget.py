@@ -36,7 +36,7 @@ def widget(shown: Episode | str | os.PathLike[str], *, height: int = 640) -> Any
     work, the cell shows the static summary of an episode.
 
     Args:
-        shown: an episode; or a path or URL of anything that `wshard view` shows, packs excepted.
+        shown: an episode; or a path or URL of anything that `wshard view` shows.
         height: of the cell, in pixels.
 
     Raises:
