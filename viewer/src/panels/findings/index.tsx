@@ -1,0 +1,34 @@
+// What is wrong or odd about a channel and what belongs to it.
+
+import type { JSX } from "preact";
+import { useEffect, useMemo } from "preact/hooks";
+import type { Panel, PanelProps } from "../panel";
+import { findingsOf } from "./found";
+import { FindingsList } from "./list";
+import { words } from "./words";
+
+export const findings: Panel = {
+  name: "findings",
+  title: words.title,
+  fits: () => 0.5,
+  height: () => 200,
+  isOverTime: false,
+  component: Findings,
+};
+
+function Findings({ episode, subject, view, height, report }: PanelProps): JSX.Element {
+  const blocks = useMemo(
+    () =>
+      [subject.channel, ...subject.predictions, ...subject.uncertainties, ...subject.residuals].map(({ key }) => key),
+    [subject],
+  );
+  const all = findingsOf(episode).state.value.findings.filter(({ block }) => block !== null && blocks.includes(block));
+  const count = (severity: string) => all.filter((one) => one.severity === severity).length;
+  const summary = words.summary(count("error"), count("warning"), count("note"));
+  useEffect(() => report({ summary }), [summary]);
+  return (
+    <div style={{ height: `${height}px`, overflow: "auto" }}>
+      <FindingsList episode={episode} view={view} blocks={blocks} />
+    </div>
+  );
+}

@@ -1,0 +1,463 @@
+import { effect, useSignal } from "@preact/signals";
+import type { JsonObject, TypedArray } from "@shard-format/core";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { entriesOf } from "../../model/entries";
+import type { ChannelFacts } from "../../model/facts";
+import { type ColourMap, colourMaps } from "../../plot-data/colours";
+import { colour } from "../../ui/colours";
+import { shown } from "../../ui/escape";
+import { value as formatted } from "../../ui/format";
+import { ColourBar, Controls, controlsHeight, Menu, NumberField, Segments } from "../controls";
+import { useEntriesAt } from "../entry-at";
+import type { PanelProps } from "../panel";
+import { drawGround, fitted, Layer, moved, placeOf, type Zoom, zoomAt } from "./drawing";
+import {
+  differences,
+  frameRange,
+  isColour,
+  isDepth,
+  type Look,
+  type Picture,
+  paintPicture,
+  percentileRange,
+  pictureAt,
+  pictureOf,
+  pixelAt,
+  type Range,
+  usualRange,
+} from "./pixels";
+import { words } from "./words";
+import "./image.css";
+
+type Mode = "truth" | "prediction" | "split" | "blink" | "difference";
+const rangeKinds = ["percentile", "frame", "fixed"] as const;
+type RangeKind = (typeof rangeKinds)[number];
+const blinkMilliseconds = 600;
+
+interface Source {
+  readonly channel: ChannelFacts;
+  readonly picture: Picture;
+}
+
+/** A picture that is there, and what it is a picture of. */
+interface Shown extends Source {
+  readonly values: TypedArray;
+  readonly entry: number;
+}
+
+export function Image({ episode, subject, view, width, height, settings, change, report }: PanelProps) {
+  const set = (changes: JsonObject) => change({ ...settings, ...changes });
+  const entries = entriesOf(episode);
+  const truth = useMemo(() => sourceOf(subject.channel), [subject.channel]);
+  const predictions = useMemo(() => subject.predictions.flatMap((channel) => sourceOf(channel) ?? []), [subject]);
+  const prediction = predictions.find(({ channel }) => channel.model === settings["model"]) ?? predictions[0];
+  const comparable = truth !== null && prediction !== undefined && sameSides(truth.picture, prediction.picture);
+  const chosen = chosenMode(settings["mode"], view.difference.value, prediction !== undefined);
+  const mode = chosen === "truth" || comparable ? chosen : chosen === "prediction" ? chosen : "truth";
+
+  const [truthAt, predictionAt] = useEntriesAt(
+    episode,
+    prediction ? [subject.channel, prediction.channel] : [subject.channel],
+  );
+  const steps = Math.max(1, prediction?.picture.count ?? 1, truth?.picture.count ?? 1);
+  const ahead = Math.min(Math.max(0, Math.floor(number(settings["ahead"], 0))), steps - 1);
+
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const readout = useRef<HTMLDivElement>(null);
+  const zoom = useSignal<Zoom>(fitted);
+  const divider = useSignal(Math.min(Math.max(number(settings["split"], 0.5), 0), 1));
+  const second = useSignal(false);
+  const arrived = useSignal(0);
+  const pointer = useSignal<{ x: number; y: number } | null>(null);
+  const problem = useSignal("");
+  const legend = useSignal<Range>({ min: 0, max: 1 });
+  const layers = useMemo(() => [new Layer(), new Layer(), new Layer()] as const, []);
+  const seen = useMemo(() => new Map<string, Range>(), [subject]);
+
+  const depth = truth !== null && isDepth(truth.channel, truth.picture);
+  const none = depth ? 0 : undefined;
+  const isScalar = truth !== null && truth.picture.planes === 1;
+  const hasRange = truth !== null && !isColour(truth.channel, truth.picture) && truth.channel.dtype !== "bool";
+  const usual = truth === null ? null : usualRange(truth.channel);
+  const map = oneOf(colourMaps, settings["map"], truth?.channel.dtype === "u8" ? "grey" : "viridis");
+  const kind = oneOf(rangeKinds, settings["range"], usual === null ? "percentile" : "fixed");
+  const fixed = fixedRange(settings, usual ?? seen.get(subject.key) ?? { min: 0, max: 1 });
+  const hasControls =
+    prediction !== undefined || hasRange || (truth?.picture.planes === 1 && usual !== null) || steps > 1;
+  const room = { width, height: Math.max(40, height - (hasControls ? controlsHeight : 0)) };
+  const picture = truth?.picture ?? prediction?.picture;
+
+  // Where blinking is not wanted, a button takes turns.
+  const still = useMemo(() => matchMedia("(prefers-reduced-motion: reduce)").matches, []);
+  useEffect(() => {
+    second.value = false;
+    if (mode !== "blink" || still) return;
+    const timer = setInterval(() => {
+      second.value = !second.peek();
+    }, blinkMilliseconds);
+    return () => clearInterval(timer);
+  }, [mode, still]);
+
+  useEffect(() => {
+    if (truth === null || picture === undefined) {
+      report({ problem: words.noPicture(`[${subject.channel.shape}]`) });
+      return;
+    }
+    let frame = 0;
+    let told = "";
+    const tell = (status: { problem?: string; note?: string; summary?: string }) => {
+      const text = JSON.stringify(status);
+      if (text === told) return;
+      told = text;
+      report(status);
+    };
+
+    /** The entry of a source at the cursor, if it is there; otherwise it is read. */
+    const find = (source: Source, entry: number): Shown | null => {
+      if (entry < 0 || source.channel.length === 0) return null;
+      const values = entries.get(source.channel, entry);
+      if (values !== undefined) {
+        entries.prepare(source.channel, entry);
+        return { ...source, values, entry };
+      }
+      entries.load(source.channel, entry).then(
+        () => {
+          problem.value = "";
+          arrived.value++;
+        },
+        (error: unknown) => {
+          if (error instanceof DOMException && error.name === "AbortError") return;
+          problem.value = shown(error instanceof Error ? error.message : String(error));
+        },
+      );
+      return null;
+    };
+
+    const lookOf = (source: Shown, values: TypedArray): Look => {
+      if (!hasRange && usual !== null) return { map, range: fixed, none };
+      if (kind === "fixed") return { map, range: fixed, none };
+      if (kind === "frame") return { map, range: frameRange(values, none), none };
+      const before = seen.get(subject.key);
+      const name = `${source.channel.key} ${source.entry >> 4}`;
+      if (before !== undefined && seen.has(name)) return { map, range: before, none };
+      // The range grows with the parts of the channel that were shown: reading all of it would take too long.
+      const here = percentileRange([values], none);
+      const range =
+        before === undefined ? here : { min: Math.min(before.min, here.min), max: Math.max(before.max, here.max) };
+      const same = before !== undefined && before.min === range.min && before.max === range.max;
+      seen.set(subject.key, same ? before : range);
+      seen.set(name, range);
+      return { map, range: same ? before : range, none };
+    };
+
+    const draw = (position: number) => {
+      const context = canvas.current?.getContext("2d");
+      if (!context) return;
+      const wantsTruth = mode !== "prediction";
+      const wantsPrediction = mode !== "truth" && prediction !== undefined;
+      const at = (one: Source) => (one.picture.count > 1 ? position - ahead : position);
+      const a = wantsTruth && truthAt ? find(truth, truthAt(at(truth))) : null;
+      const b = wantsPrediction && predictionAt ? find(prediction, predictionAt(at(prediction))) : null;
+      const missing = (wantsTruth && a === null) || (wantsPrediction && b === null);
+      const before = wantsTruth && truthAt !== null && (truthAt?.(position) ?? 0) < 0;
+      if (problem.value !== "") tell({ problem: problem.value });
+      else if (before) tell({ note: words.notYet });
+      else if (missing) tell({ note: words.reading });
+      else tell({ summary: words.summary(picture.width, picture.height, (a ?? b)?.entry ?? 0) });
+      // While a picture is read, the one before it stays.
+      if (missing && !before && problem.value === "") return;
+
+      const ratio = devicePixelRatio;
+      context.setTransform(ratio, 0, 0, ratio, 0, 0);
+      context.clearRect(0, 0, room.width, room.height);
+      if (before || problem.value !== "") return;
+      const place = placeOf(picture, room, zoom.value);
+      drawGround(context, place, picture, [colour("--sunken"), colour("--line")]);
+      const paint = (layer: Layer, one: Shown) => {
+        const values = pictureAt(one.values, one.picture, one.picture.count > 1 ? ahead : 0);
+        // The prediction has the colours of the truth: otherwise both would look alike.
+        const look = lookOf(
+          a ?? one,
+          a === null ? values : pictureAt(a.values, a.picture, a.picture.count > 1 ? ahead : 0),
+        );
+        legend.value = look.range;
+        layer.paint(one.picture, [one.values, ahead, look.map, look.range.min, look.range.max, one.picture], (pixels) =>
+          paintPicture(values, one.picture, look, pixels),
+        );
+      };
+      if (mode === "difference" && a !== null && b !== null) {
+        const error = differences(
+          pictureAt(a.values, a.picture, a.picture.count > 1 ? ahead : 0),
+          a.picture,
+          pictureAt(b.values, b.picture, b.picture.count > 1 ? ahead : 0),
+          b.picture,
+          none,
+        );
+        const range = { min: 0, max: frameRange(error).max || 1 };
+        legend.value = range;
+        layers[2].paint(a.picture, [a.values, b.values, ahead, map], (pixels) =>
+          paintPicture(error, { ...a.picture, planes: 1 }, { map: "viridis", range, none: undefined }, pixels),
+        );
+        layers[2].draw(context, place);
+        return;
+      }
+      if (a !== null) paint(layers[0], a);
+      if (b !== null) paint(layers[1], b);
+      const showsSecond = mode === "prediction" || (mode === "blink" && second.value);
+      const split = mode === "split" ? divider.value : showsSecond ? 0 : 1;
+      if (split > 0 && a !== null) layers[0].draw(context, place, 0, split);
+      if (split < 1 && b !== null) layers[1].draw(context, place, split, 1);
+      tellPixel(a, b, place.left, place.top, place.size);
+    };
+
+    const tellPixel = (a: Shown | null, b: Shown | null, left: number, top: number, size: number) => {
+      const box = readout.current;
+      if (box === null) return;
+      const at = pointer.value;
+      const [x, y] = at === null ? [-1, -1] : [Math.floor((at.x - left) / size), Math.floor((at.y - top) / size)];
+      const inside = x >= 0 && y >= 0 && x < picture.width && y < picture.height;
+      const text = ({ values, picture, channel }: Shown) =>
+        valueText(pixelAt(pictureAt(values, picture, picture.count > 1 ? ahead : 0), picture, x, y), channel, none);
+      const parts = inside ? [a, b].flatMap((one) => (one === null ? [] : [text(one)])) : [];
+      const names = a !== null && b !== null ? [words.truth, words.prediction] : [""];
+      box.textContent =
+        parts.length === 0
+          ? ""
+          : [`x ${x}  y ${y}`, ...parts.map((part, i) => `${names[i]} ${part}`.trim())].join("\n");
+    };
+
+    const stop = effect(() => {
+      const position = view.cursor.value;
+      void [arrived.value, zoom.value, divider.value, second.value, pointer.value, problem.value, colour("--sunken")];
+      cancelAnimationFrame(frame);
+      frame = requestAnimationFrame(() => draw(position));
+    });
+    return () => {
+      stop();
+      cancelAnimationFrame(frame);
+    };
+  }, [episode, truth, prediction, truthAt, predictionAt, mode, map, kind, fixed.min, fixed.max, ahead, width, height]);
+
+  const drag = useRef<{ x: number; y: number; divides: boolean } | null>(null);
+  if (truth === null || picture === undefined) {
+    return null;
+  }
+  const pointAt = (event: MouseEvent) => {
+    const box = canvas.current?.getBoundingClientRect();
+    return { x: event.clientX - (box?.left ?? 0), y: event.clientY - (box?.top ?? 0) };
+  };
+  const place = placeOf(picture, room, zoom.value);
+  const lineAt = place.left + divider.value * picture.width * place.size;
+  const ratio = typeof devicePixelRatio === "number" ? devicePixelRatio : 1;
+  const modes: readonly Mode[] = comparable
+    ? ["truth", "prediction", "split", "blink", "difference"]
+    : ["truth", "prediction"];
+  const hints: Partial<Record<Mode, string>> = {
+    split: words.splitHint,
+    blink: words.blinkHint,
+    difference: words.differenceHint,
+  };
+
+  return (
+    <div class="image-panel">
+      <div class="image-place" style={{ height: `${room.height}px` }}>
+        <canvas
+          ref={canvas}
+          width={Math.round(room.width * ratio)}
+          height={Math.round(room.height * ratio)}
+          style={{ width: `${room.width}px`, height: `${room.height}px` }}
+          onWheel={(event) => {
+            event.preventDefault();
+            const { x, y } = pointAt(event);
+            zoom.value = zoomAt(zoom.value, 1.0015 ** -event.deltaY, x, y, picture, room);
+          }}
+          onPointerDown={(event) => {
+            event.currentTarget.setPointerCapture(event.pointerId);
+            const { x, y } = pointAt(event);
+            drag.current = { x, y, divides: mode === "split" && Math.abs(x - lineAt) < 12 };
+          }}
+          onPointerMove={(event) => {
+            const { x, y } = pointAt(event);
+            const from = drag.current;
+            if (from?.divides)
+              divider.value = Math.min(Math.max((x - place.left) / (picture.width * place.size), 0), 1);
+            else if (from && zoom.value.scale > 1)
+              zoom.value = moved(zoom.value, x - from.x, y - from.y, picture, room);
+            if (from) drag.current = { ...from, x, y };
+            pointer.value = { x, y };
+          }}
+          onPointerUp={() => {
+            if (drag.current?.divides) set({ split: Number(divider.value.toFixed(3)) });
+            drag.current = null;
+          }}
+          onPointerLeave={() => {
+            pointer.value = null;
+            if (readout.current) readout.current.textContent = "";
+          }}
+          onDblClick={() => {
+            zoom.value = fitted;
+          }}
+        />
+        {mode === "split" && (
+          <Divider
+            at={lineAt}
+            share={divider.value}
+            move={(share) => {
+              divider.value = share;
+              set({ split: Number(share.toFixed(3)) });
+            }}
+          />
+        )}
+        {(mode === "split" || mode === "blink") && (
+          <div class="image-names" aria-hidden="true">
+            <span class={mode === "blink" && second.value ? "hidden" : ""}>{words.truth}</span>
+            <span class={mode === "blink" && !second.value ? "hidden" : ""}>
+              {shown(prediction?.channel.model || words.prediction)}
+            </span>
+          </div>
+        )}
+        <div class="panel-readout" ref={readout} />
+        {(isScalar || mode === "difference") && (
+          <ColourBar
+            map={mode === "difference" ? "viridis" : map}
+            min={formatted(legend.value.min)}
+            max={formatted(legend.value.max)}
+            unit={shown(subject.channel.unit)}
+          />
+        )}
+      </div>
+      {hasControls && (
+        <Controls>
+          {prediction !== undefined && (
+            <Segments
+              label={words.show}
+              value={mode}
+              options={modes.map((value) => ({
+                value,
+                text: words[value],
+                ...(hints[value] ? { hint: hints[value] } : {}),
+              }))}
+              choose={(value) => {
+                view.difference.value = false;
+                set({ mode: value });
+              }}
+            />
+          )}
+          {mode === "blink" && still && (
+            <button
+              type="button"
+              class="image-swap"
+              onClick={() => {
+                second.value = !second.value;
+              }}
+            >
+              {words.swap}
+            </button>
+          )}
+          {predictions.length > 1 && (
+            <Menu
+              label={words.model}
+              value={prediction?.channel.model ?? ""}
+              options={predictions.map(({ channel }) => ({
+                value: channel.model,
+                text: shown(channel.model || words.prediction),
+              }))}
+              choose={(model) => set({ model })}
+            />
+          )}
+          {steps > 1 && (
+            <NumberField
+              label={words.ahead}
+              value={ahead}
+              min={0}
+              max={steps - 1}
+              step={1}
+              choose={(value) => set({ ahead: value })}
+            />
+          )}
+          {hasRange && mode !== "difference" && (
+            <Menu
+              label={words.range}
+              value={kind}
+              options={rangeKinds.map((value) => ({ value, text: words.ranges[value] }))}
+              choose={(range: RangeKind) =>
+                set(range === "fixed" ? { range, least: legend.value.min, largest: legend.value.max } : { range })
+              }
+            />
+          )}
+          {hasRange && kind === "fixed" && mode !== "difference" && (
+            <>
+              <NumberField label={words.least} value={fixed.min} choose={(least) => set({ least })} />
+              <NumberField label={words.largest} value={fixed.max} choose={(largest) => set({ largest })} />
+            </>
+          )}
+          {isScalar && mode !== "difference" && (
+            <Menu
+              label={words.colours}
+              value={map}
+              options={colourMaps.map((value) => ({ value, text: value }))}
+              choose={(value: ColourMap) => set({ map: value })}
+            />
+          )}
+        </Controls>
+      )}
+    </div>
+  );
+}
+
+function Divider({ at, share, move }: { at: number; share: number; move: (share: number) => void }) {
+  return (
+    <div
+      class="image-divider"
+      style={{ left: `${at}px` }}
+      role="slider"
+      tabIndex={0}
+      aria-label={words.dividing}
+      aria-valuemin={0}
+      aria-valuemax={100}
+      aria-valuenow={Math.round(100 * share)}
+      onKeyDown={(event) => {
+        const step = event.key === "ArrowLeft" ? -0.02 : event.key === "ArrowRight" ? 0.02 : 0;
+        if (step === 0) return;
+        event.preventDefault();
+        event.stopPropagation(); // the arrows move the line, not the cursor
+        move(Math.min(Math.max(share + step, 0), 1));
+      }}
+    />
+  );
+}
+
+function sourceOf(channel: ChannelFacts): Source | null {
+  const picture = pictureOf(channel);
+  return picture === null ? null : { channel, picture };
+}
+
+function sameSides(a: Picture, b: Picture): boolean {
+  return a.width === b.width && a.height === b.height;
+}
+
+function chosenMode(wanted: unknown, difference: boolean, hasPrediction: boolean): Mode {
+  if (!hasPrediction) return "truth";
+  if (difference) return "difference";
+  return oneOf(["truth", "prediction", "split", "blink", "difference"] as const, wanted, "split");
+}
+
+function oneOf<T extends string>(known: readonly T[], value: unknown, usual: T): T {
+  return known.find((one) => one === value) ?? usual;
+}
+
+function number(value: unknown, usual: number): number {
+  return typeof value === "number" && Number.isFinite(value) ? value : usual;
+}
+
+function fixedRange(settings: JsonObject, usual: Range): Range {
+  const min = number(settings["least"], usual.min);
+  const max = number(settings["largest"], usual.max);
+  return min <= max ? { min, max } : { min: max, max: min };
+}
+
+function valueText(values: readonly number[], channel: ChannelFacts, none: number | undefined): string {
+  if (values.length === 1 && values[0] === none) return words.noValue;
+  const unit = channel.unit === "" ? "" : ` ${shown(channel.unit)}`;
+  return values.map((value) => formatted(value)).join("  ") + unit;
+}

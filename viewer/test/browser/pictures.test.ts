@@ -1,0 +1,339 @@
+// Panels in Chromium: what their pixels show, and how fast they follow the cursor.
+
+import { existsSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { type Browser, chromium, type Page } from "playwright-core";
+import { PNG } from "pngjs";
+import { createServer, type ViteDevServer } from "vite";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { codeColour } from "../../src/plot-data/colours";
+import type { Wanted } from "./pictures/page";
+
+const usual = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"].map(
+  (name) => `/usr/bin/${name}`,
+);
+const executable = process.env["SHARD_CHROMIUM"] ?? usual.find((path) => existsSync(path));
+const mustRun = Boolean(process.env["SHARD_REQUIRE_BROWSER"]);
+/** A folder for pictures of all scenes, for people to look at. */
+const pictures = process.env["SHARD_VIEWER_PICTURES"];
+
+describe.skipIf(executable === undefined && !mustRun)("a panel in Chromium", () => {
+  let server: ViteDevServer;
+  let browser: Browser;
+  let page: Page;
+  let complaints: string[] = [];
+
+  beforeAll(async () => {
+    const root = fileURLToPath(new URL("../..", import.meta.url));
+    server = await createServer({
+      root,
+      configFile: `${root}vite.config.ts`,
+      server: { port: 0, host: "127.0.0.1", hmr: false, watch: null, fs: { strict: false } },
+      logLevel: "error",
+    });
+    await server.listen();
+    browser = await chromium.launch({ ...(executable ? { executablePath: executable } : {}), args: ["--no-sandbox"] });
+    page = await browser.newPage();
+    page.on("console", (message) => {
+      if (message.type() === "error") complaints.push(message.text());
+    });
+    page.on("pageerror", (error) => complaints.push(String(error)));
+    const address = server.resolvedUrls?.local[0] ?? "";
+    await page.goto(`${address}test/browser/pictures/index.html`);
+    await page.waitForFunction(() => "show" in window);
+  }, 60_000);
+
+  afterAll(async () => {
+    await browser?.close();
+    await server?.close();
+  });
+
+  beforeEach(() => {
+    complaints = [];
+  });
+
+  /** Show a panel, wait until it has drawn what it was asked for, and give its pixels. */
+  async function show(wanted: Wanted, cursor = 0): Promise<PNG> {
+    await page.setViewportSize({ width: wanted.width, height: wanted.height });
+    await page.evaluate((wanted) => window.show(JSON.parse(wanted)), JSON.stringify(wanted));
+    await page.evaluate((cursor) => window.shown.view.seek(cursor), cursor);
+    return settled();
+  }
+
+  async function settled(): Promise<PNG> {
+    await page.waitForFunction(
+      () => window.shown.status.summary !== undefined || window.shown.status.problem !== undefined,
+    );
+    // Two frames: the drawing follows the status, and the picture follows the drawing.
+    await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+    const picture = PNG.sync.read(await page.screenshot());
+    expect(complaints).toEqual([]);
+    return picture;
+  }
+
+  const pixel = (png: PNG, x: number, y: number) =>
+    Array.from(png.data.subarray(4 * (y * png.width + x), 4 * (y * png.width + x) + 3));
+
+  describe("with pictures", () => {
+    test("shows the colours of the step at the cursor, each pixel as a square", async () => {
+      const png = await show({ scene: "camera", panel: "image", width: 640, height: 480 }, 40);
+      expect(pixel(png, 0, 0)).toEqual([40, 0, 215]);
+      expect(pixel(png, 3, 3)).toEqual([40, 0, 215]);
+      expect(pixel(png, 4, 4)).not.toEqual([40, 0, 215]);
+    });
+
+    test("shows truth left and prediction right of the line, and their difference", async () => {
+      const size = { width: 320, height: 354 };
+      const split = await show({ scene: "two quarters", panel: "image", ...size, settings: { split: 0.75 } });
+      expect([pixel(split, 40, 160), pixel(split, 200, 160), pixel(split, 300, 160)]).toEqual([
+        [10, 20, 30],
+        [200, 100, 50],
+        [200, 105, 50],
+      ]);
+      const difference = await show({
+        scene: "two quarters",
+        panel: "image",
+        ...size,
+        settings: { mode: "difference" },
+      });
+      expect(pixel(difference, 40, 160)).toEqual([253, 231, 37]);
+    });
+
+    test("shows channel-first pictures that are described so", async () => {
+      const png = await show({ scene: "channel first", panel: "image", width: 320, height: 320 }, 2);
+      expect(pixel(png, 5, 5)).toEqual([0, 128, 0]);
+      expect(pixel(png, 315, 5)).toEqual([248, 128, 0]);
+      expect(pixel(png, 5, 315)).toEqual([0, 128, 248]);
+    });
+
+    test("shows depth as colours, nothing where there is no value, and tells the value under the pointer", async () => {
+      const png = await show({ scene: "depth", panel: "image", width: 320, height: 274 }, 3);
+      const [near, far] = [pixel(png, 310, 120), pixel(png, 10, 120)];
+      expect(far[0]).toBeGreaterThan(150); // yellow
+      expect(near[2]).toBeGreaterThan(near[0] as number); // violet
+      await page.mouse.move(160, 120);
+      await page.waitForFunction(() => document.querySelector(".panel-readout")?.textContent?.includes("no value"));
+      await page.mouse.move(2, 122);
+      await page.waitForFunction(() => document.querySelector(".panel-readout")?.textContent?.includes("2130 mm"));
+    });
+
+    test("of a camera with its own clock shows the last picture before the cursor, and none before the first", async () => {
+      const size = { width: 160, height: 194 };
+      const png = await show({ scene: "own clock", panel: "image", ...size }, 5);
+      expect(pixel(png, 80, 80)).toEqual([100, 100, 100]);
+      await page.evaluate(() => window.shown.view.seek(1));
+      await page.waitForFunction(() => window.shown.status.note?.startsWith("No picture"));
+    });
+
+    test("follows the cursor inside a group without asking anybody", async () => {
+      await show({ scene: "camera", panel: "image", width: 640, height: 480 });
+      const before = await page.evaluate(() => window.shown.reads.windows);
+      await page.evaluate(() => window.shown.view.seek(31));
+      const png = await settled();
+      expect(pixel(png, 0, 0)).toEqual([31, 0, 224]);
+      expect(await page.evaluate(() => window.shown.reads.windows)).toBe(before);
+    });
+  });
+
+  describe("with points", () => {
+    /** The pixels that have one of the colours, by where they are. */
+    const middleOf = (png: PNG, is: (colour: number[]) => boolean) => {
+      let [count, x, y] = [0, 0, 0];
+      for (let at = 0; at < png.width * png.height; at++) {
+        if (!is(pixel(png, at % png.width, Math.floor(at / png.width)))) continue;
+        count++;
+        x += at % png.width;
+        y += Math.floor(at / png.width);
+      }
+      return { count, x: x / count, y: y / count };
+    };
+    const yellow = ([r = 0, g = 0, b = 0]: number[]) => r > 200 && g > 200 && b < 90;
+    const red = ([r = 0, g = 0, b = 0]: number[]) => r > 240 && g < 40 && b < 40;
+    const blue = ([r = 0, g = 0, b = 0]: number[]) => b > 240 && r < 40 && g < 40;
+
+    test("shows a ball that moves with the cursor in the colour of its column", async () => {
+      const wanted = { scene: "points", panel: "points", width: 420, height: 340, settings: { colour: "column 3" } };
+      const before = middleOf(await show(wanted, 0), yellow);
+      await page.evaluate(() => window.shown.view.seek(39));
+      const after = middleOf(await settled(), yellow);
+      expect(Math.min(before.count, after.count)).toBeGreaterThan(300);
+      expect(after.x - before.x).toBeGreaterThan(40);
+    });
+
+    test("shows the trail of the steps before in fading colours", async () => {
+      const wanted = { scene: "points", panel: "points", width: 420, height: 340 };
+      const settings = { colour: "column 3", turn: 0 };
+      const alone = middleOf(await show({ ...wanted, settings }, 39), (c) => c.join() !== "255,255,255");
+      const trail = middleOf(
+        await show({ ...wanted, settings: { ...settings, trail: 30 } }, 39),
+        (c) => c.join() !== "255,255,255",
+      );
+      expect(trail.count).toBeGreaterThan(1.1 * alone.count);
+    });
+
+    test("of different number at each step are shown in their own colours, the higher ones above", async () => {
+      const png = await show(
+        { scene: "ragged points", panel: "points", width: 420, height: 340, settings: { size: 6 } },
+        2,
+      );
+      const [low, high] = [middleOf(png, red), middleOf(png, blue)];
+      expect(Math.min(low.count, high.count)).toBeGreaterThan(200);
+      expect(low.y - high.y).toBeGreaterThan(30);
+      await page.evaluate(() => window.shown.view.seek(3));
+      const empty = await settled();
+      expect([middleOf(empty, red).count, middleOf(empty, blue).count]).toEqual([0, 0]);
+      expect(await page.evaluate(() => window.shown.status.note)).toBe("No points at this step.");
+    });
+
+    test("turn when they are dragged, and the link keeps how", async () => {
+      const before = await show({ scene: "points", panel: "points", width: 420, height: 340 }, 0);
+      await page.mouse.move(200, 150);
+      await page.mouse.down();
+      await page.mouse.move(300, 130);
+      await page.mouse.up();
+      const after = await settled();
+      expect(before.data.equals(after.data)).toBe(false);
+      expect(await page.evaluate(() => (window.shown.settings["orbit"] as number[])[0])).toBeCloseTo(
+        0.55 - 100 / 150,
+        3,
+      );
+    });
+
+    test("are left out with a message where the browser has no WebGL2", async () => {
+      await page.evaluate(() => {
+        const real = HTMLCanvasElement.prototype.getContext;
+        HTMLCanvasElement.prototype.getContext = function (this: HTMLCanvasElement, kind: string, ...rest: unknown[]) {
+          return kind === "webgl2" ? null : Reflect.apply(real, this, [kind, ...rest]);
+        } as typeof real;
+        Object.assign(window, { real });
+      });
+      await show({ scene: "points", panel: "points", width: 420, height: 340 }, 0);
+      expect(await page.evaluate(() => window.shown.status.problem)).toContain("no WebGL2");
+      await page.evaluate(() => {
+        HTMLCanvasElement.prototype.getContext = (
+          window as unknown as { real: typeof HTMLCanvasElement.prototype.getContext }
+        ).real;
+      });
+    });
+  });
+
+  describe("with values over time", () => {
+    test("shows each dimension as a row of its colour, and nothing where values are missing", async () => {
+      const png = await show({ scene: "rows", panel: "heatmap", width: 476, height: 354 });
+      const row = (dimension: number) => 10 * dimension + 5;
+      expect(pixel(png, 100, row(0))).toEqual([68, 1, 84]);
+      expect(pixel(png, 100, row(31))).toEqual([253, 231, 37]);
+      expect(pixel(png, 64 + 200, row(5))).toEqual([238, 240, 244]); // --sunken
+      expect(pixel(png, 64 + 200, row(6))).toEqual(pixel(png, 64 + 10, row(6)));
+      expect(await page.evaluate(() => window.shown.best)).toBe("heatmap");
+    });
+
+    test("shows a single spike among 60,000 samples, and says how many share a cell", async () => {
+      const png = await show({ scene: "spike", panel: "heatmap", width: 476, height: 354 });
+      const rowHeight = 320 / 20;
+      const [x, y] = [64 + 200, Math.floor(9 * rowHeight)];
+      expect(pixel(png, x, y + 3)).toEqual([253, 231, 37]);
+      expect(pixel(png, x, y + 12)).toEqual(pixel(png, x + 20, y + 12));
+      expect(pixel(png, x + 2, y + 3)).toEqual(pixel(png, x + 20, y + 3));
+      expect(await page.evaluate(() => window.shown.status.reducedBy)).toBe(150);
+      const low = await show({ scene: "spike", panel: "heatmap", width: 476, height: 84 });
+      expect(pixel(low, x, Math.floor((9 * 50) / 20) + 1)).toEqual([253, 231, 37]);
+    });
+
+    test("tells the value under the pointer", async () => {
+      await show({ scene: "rows", panel: "heatmap", width: 476, height: 354 });
+      await page.mouse.move(100, 75);
+      await page.waitForFunction(() => document.querySelector(".panel-readout")?.textContent === "dimension 7  7 N");
+    });
+  });
+
+  describe("with latents", () => {
+    test("shows codes as a strip of colours, and the shares of several codes in a column", async () => {
+      const png = await show({ scene: "codes", panel: "latent", width: 276, height: 144 }, 20);
+      expect(pixel(png, 64 + 50, 20)).toEqual(codeColour(3));
+      expect(pixel(png, 64 + 150, 20)).toEqual(codeColour(7));
+      expect(pixel(png, 64 + 199, 20)).toEqual(codeColour(12));
+      expect(await page.locator(".code-list strong").textContent()).toBe("code 3");
+      expect(await page.locator(".code-bars button").allTextContents()).toEqual(["350", "749", "121"]);
+      await page.setViewportSize({ width: 90, height: 144 });
+      const narrow = await show({ scene: "codes", panel: "latent", width: 90, height: 144 });
+      const last = 64 + 13; // the last column has codes 7 and 12
+      expect(pixel(narrow, last, 10)).toEqual(codeColour(7));
+      expect(pixel(narrow, last, 58)).toEqual(codeColour(12));
+    });
+
+    test("goes to the next step with a code when it is clicked", async () => {
+      await show({ scene: "codes", panel: "latent", width: 276, height: 144 }, 20);
+      await page.locator(".code-bars button").nth(1).click();
+      expect(await page.evaluate(() => window.shown.view.cursor.value)).toBe(50);
+    });
+
+    test("shows embeddings as a path in a plane, up to the cursor", async () => {
+      const wanted = { scene: "embedding", panel: "latent", width: 476, height: 430 };
+      await show(wanted, 0);
+      await page.waitForFunction(
+        () => window.shown.status.note === undefined && document.querySelector(".component") !== null,
+      );
+      const dot = async () => {
+        // The dot at the cursor has the colour of the cursor of the theme, as no other part of the lower half.
+        const png = await settled();
+        let [count, x] = [0, 0];
+        for (let at = 190 * png.width; at < png.width * png.height; at++) {
+          if (pixel(png, at % png.width, Math.floor(at / png.width)).join() !== "23,27,36") continue;
+          count++;
+          x += at % png.width;
+        }
+        return x / count;
+      };
+      const before = await dot();
+      await page.evaluate(() => window.shown.view.seek(150));
+      const after = await dot();
+      expect(Math.abs(after - before)).toBeGreaterThan(100);
+      expect(await page.locator(".component").allTextContents()).toEqual([
+        expect.stringMatching(/^Component 1 · \d+ %$/),
+        expect.stringMatching(/^Component 2 · \d+ %$/),
+      ]);
+    });
+  });
+
+  test.runIf(pictures)("looks good", async () => {
+    const looks: [string, Wanted, number][] = [
+      ["heatmap", { scene: "waves", panel: "heatmap", width: 640, height: 226 }, 20],
+      ["codes", { scene: "many codes", panel: "latent", width: 640, height: 144 }, 200],
+      ["embedding", { scene: "embedding", panel: "latent", width: 640, height: 430 }, 200],
+      ["points", { scene: "points", panel: "points", width: 420, height: 340 }, 20],
+      [
+        "trail",
+        {
+          scene: "points",
+          panel: "points",
+          width: 420,
+          height: 340,
+          settings: { trail: 20, colour: "column 3", map: "turbo" },
+        },
+        30,
+      ],
+      ["ragged", { scene: "ragged points", panel: "points", width: 420, height: 340 }, 5],
+      ["camera", { scene: "camera", panel: "image", width: 420, height: 320 }, 30],
+      ["split", { scene: "camera and prediction", panel: "image", width: 420, height: 320 }, 30],
+      [
+        "difference",
+        { scene: "camera and prediction", panel: "image", width: 420, height: 320, settings: { mode: "difference" } },
+        30,
+      ],
+      ["depth", { scene: "depth", panel: "image", width: 420, height: 320 }, 3],
+      [
+        "narrow",
+        { scene: "camera and prediction", panel: "image", width: 340, height: 280, settings: { mode: "blink" } },
+        12,
+      ],
+    ];
+    for (const [name, wanted, cursor] of looks) {
+      for (const theme of ["light", "dark"] as const) {
+        const png = await show({ ...wanted, theme }, cursor);
+        const { writeFileSync } = await import("node:fs");
+        writeFileSync(`${pictures}/${name}-${theme}.png`, PNG.sync.write(png));
+      }
+    }
+  });
+});
