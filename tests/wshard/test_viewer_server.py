@@ -32,6 +32,7 @@ from wshard.viewer import LARGEST_RANGE, ViewedFiles, ViewerServer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 DATA = ("/files.json", "/episodes.json", "/f/0", "/findings/0")
 
 
@@ -769,6 +770,24 @@ class TestEnding:
         (tmp_path / "page" / "viewer.html").unlink()
         with pytest.raises(FileMissing, match="make viewer"):
             ViewerServer(ViewedFiles([runs]))
+
+
+@pytest.mark.filterwarnings("ignore:.*the episode is read without it")
+def test_files_that_lie_cannot_stop_the_server() -> None:
+    """All vectors, valid and not: rows for those that open, and reasons for the others."""
+    with serving(VECTORS, open_pack=open_episode_pack) as (_, client):
+        files = client.ask("/files.json").json["files"]
+        assert len(files) > 500
+        assert {"episode", "manifest", "pack", "recording", "sidecar", "container"} == {
+            file["kind"] for file in files
+        }
+        document = client.ask("/episodes.json").json
+        assert len(document["rows"]) > 100
+        assert len(document["left_out"]) > 100
+        assert max(len(row["id"]) for row in document["rows"]) <= 200
+        for file in files[::20]:
+            if file["size"]:
+                assert client.ask(f"/f/{file['number']}", Range="bytes=0-63").status == 206
 
 
 def test_a_document_of_the_server_is_strict_json(served: Client) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     OpenPack = Callable[[str, Mapping[str, Any] | None], PackOfEpisodes]
 
 _LONGEST_PROBLEM = 500
+_LONGEST_TEXT = 200
+_MOST_LEFT_OUT = 1000
 
 
 class EpisodeList:
@@ -78,7 +80,7 @@ class EpisodeList:
                     rows.append(_row_of_recording(file))
                 except ShardError as error:
                     left_out.append({"name": file.name, "problem": str(error)[:_LONGEST_PROBLEM]})
-        return {"version": 1, "rows": rows, "left_out": left_out}
+        return {"version": 1, "rows": rows, "left_out": left_out[:_MOST_LEFT_OUT]}
 
 
 def _rows_of(catalogue: Catalogue, by_location: Mapping[str, ViewedFile]) -> list[dict[str, Any]]:
@@ -97,8 +99,8 @@ def _rows_of(catalogue: Catalogue, by_location: Mapping[str, ViewedFile]) -> lis
             {
                 "file": file.number,
                 "record": None,
-                "id": info.id,
-                "env_id": info.env_id or None,
+                "id": _text(info.id),
+                "env_id": _text(info.env_id) or None,
                 "task": _text(info.metadata.get("task")),
                 "length": info.length,
                 "duration_s": _duration(info.length, rate),
@@ -125,8 +127,8 @@ def _row_of_recording(file: ViewedFile) -> dict[str, Any]:
         return {
             "file": file.number,
             "record": None,
-            "id": episode.id,
-            "env_id": episode.env_id or None,
+            "id": _text(episode.id),
+            "env_id": _text(episode.env_id) or None,
             "task": _text(episode.metadata.get("task")),
             "length": episode.length,
             "duration_s": _duration(episode.length, episode.timebase.tick_hz),
@@ -149,7 +151,8 @@ def _channels_in(form: str) -> int | None:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    """Text of a file, which may be megabytes."""
+    return value[:_LONGEST_TEXT] if isinstance(value, str) else None
 
 
 def _duration(steps: int, rate: object) -> float | None:
