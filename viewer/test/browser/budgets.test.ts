@@ -41,7 +41,8 @@ describe.skipIf(hasNoBrowser)("a large episode", () => {
     const session = await browser.newBrowserCDPSession();
     // What is garbage does not count.
     const collect = () => (globalThis as unknown as { gc?: () => void }).gc?.();
-    for (const place of [page, ...page.workers()]) await place.evaluate(collect);
+    await page.evaluate(collect);
+    for (const worker of page.workers()) await worker.evaluate(collect);
     const { processInfo } = await session.send("SystemInfo.getProcessInfo");
     await session.detach();
     const sizes = processInfo
