@@ -5,7 +5,7 @@ import type { DenseChannel, Episode } from "@shard-format/core/wshard";
 import { Lru } from "./lru";
 
 /** All decoded groups of all episodes. */
-export const decoded = new Lru<TypedArray>(32 << 20);
+export const decoded = new Lru<TypedArray>(64 << 20);
 
 /** Small groups are read and kept together. */
 const smallGroup = 256 << 10;
