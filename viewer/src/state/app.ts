@@ -32,6 +32,8 @@ export class App {
   readonly shown = signal<readonly string[] | null>(null);
   readonly choices = signal<ReadonlyMap<string, PanelChoice>>(new Map());
   readonly tab = signal("");
+  /** Whether the comparison stands in the place of the stage. */
+  readonly isComparing = signal(false);
   readonly isHelpOpen = signal(false);
   readonly isTreeOpen = signal(false);
   /** What a link wants that was opened without its file. */
@@ -182,8 +184,10 @@ export class App {
   /** Keeps the address of the page up to date, without a step back for each change. */
   keepAddress(): () => void {
     let timer: ReturnType<typeof setTimeout> | undefined;
+    // The frame of a notebook has none.
+    const hasAddress = location.protocol !== "about:";
     return effect(() => {
-      if (this.episode.value === null) return;
+      if (this.episode.value === null || !hasAddress) return;
       const fragment = this.link();
       clearTimeout(timer);
       // Browsers refuse too many changes of the address in a short time.

@@ -1,10 +1,11 @@
-// A drawing over the shared time axis. It is drawn again when the range, the theme or its inputs change; the cursor moves
-// above it without drawing it again.
+// A drawing over the shared time axis. It is drawn again when the range, the theme or its inputs change. The stage has
+// the cursor and the gestures.
 
 import { effect } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { gutter } from "../panels/panel";
+import { ticksOf } from "../stage/axis";
 import type { View } from "../state/view";
 import { colour, theme } from "./colours";
 import { value as numberText } from "./format";
@@ -35,12 +36,10 @@ interface Props {
   readonly draw: (scene: Scene) => void;
   /** What `draw` depends on, beside the signals that it reads. */
   readonly inputs: readonly unknown[];
-  readonly seek?: boolean;
 }
 
-export function TimeCanvas({ view, width, height, label, draw, inputs, seek = true }: Props): JSX.Element {
+export function TimeCanvas({ view, width, height, label, draw, inputs }: Props): JSX.Element {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const cursor = useRef<HTMLDivElement>(null);
   const [left, right] = [gutter.left, Math.max(gutter.left + 1, width - gutter.right)];
 
   useEffect(
@@ -58,46 +57,32 @@ export function TimeCanvas({ view, width, height, label, draw, inputs, seek = tr
         context.clearRect(0, 0, width, height);
         context.font = font();
         const scale = (right - left) / Math.max(1e-9, end - start);
-        draw({ context, width, height, left, right, start, end, x: (position) => left + (position - start) * scale });
+        const x = (position: number) => left + (position - start) * scale;
+        const scene = { context, width, height, left, right, start, end, x };
+        drawTimes(scene, view);
+        draw(scene);
       }),
     [view, width, height, ...inputs],
   );
 
-  useEffect(
-    () =>
-      effect(() => {
-        const { start, end } = view.range.value;
-        const x = left + ((view.cursor.value - start) * (right - left)) / Math.max(1e-9, end - start);
-        const line = cursor.current;
-        if (!line) return;
-        line.style.transform = `translateX(${x}px)`;
-        line.style.visibility = x < left - 0.5 || x > right + 0.5 ? "hidden" : "visible";
-      }),
-    [view, left, right],
-  );
-
-  const click = (event: MouseEvent) => {
-    if (!seek || event.shiftKey) return;
-    const box = (event.currentTarget as HTMLElement).getBoundingClientRect();
-    const { start, end } = view.range.peek();
-    const share = (event.clientX - box.left - left) / (right - left);
-    if (share >= 0 && share <= 1) view.seek(Math.round(start + share * (end - start)));
-  };
-
   return (
-    // The cursor is moved by the keys of the whole page; a click is the same for a mouse.
-    // biome-ignore lint/a11y/useKeyWithClickEvents: see above
-    <div
+    <canvas
+      ref={canvas}
       class="time-canvas"
-      style={{ width: `${width}px`, height: `${height}px` }}
-      onClick={click}
       role="img"
       aria-label={label}
-    >
-      <canvas ref={canvas} style={{ width: `${width}px`, height: `${height}px` }} />
-      <div class="time-canvas-cursor" ref={cursor} />
-    </div>
+      style={{ width: `${width}px`, height: `${height}px` }}
+    />
   );
+}
+
+/** Lines at the labels of the ruler. */
+function drawTimes({ context, left, right, height, x }: Scene, view: View): void {
+  context.fillStyle = colour("--grid");
+  const width = right - left + gutter.left + gutter.right;
+  for (const { position } of ticksOf(view.range.value, width, view.axisRate.value)) {
+    context.fillRect(Math.round(x(position)), 0, 1, height);
+  }
 }
 
 export function font(size = 11): string {
