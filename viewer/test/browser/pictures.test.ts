@@ -277,21 +277,21 @@ describe.skipIf(hasNoBrowser)("a panel in Chromium", () => {
 
   describe("with latents", () => {
     test("shows codes as a strip of colours, and the shares of several codes in a column", async () => {
-      const png = await show({ scene: "codes", panel: "latent", width: 276, height: 144 }, 20);
+      const png = await show({ scene: "codes", panel: "latent", width: 276, height: 156 }, 20);
       expect(pixel(png, 64 + 50, 20)).toEqual(codeColour(3));
       expect(pixel(png, 64 + 150, 20)).toEqual(codeColour(7));
       expect(pixel(png, 64 + 199, 20)).toEqual(codeColour(12));
       expect(await page.locator(".code-list strong").textContent()).toBe("code 3");
       expect(await page.locator(".code-bars button").allTextContents()).toEqual(["350", "749", "121"]);
-      await page.setViewportSize({ width: 90, height: 144 });
-      const narrow = await show({ scene: "codes", panel: "latent", width: 90, height: 144 });
+      await page.setViewportSize({ width: 90, height: 156 });
+      const narrow = await show({ scene: "codes", panel: "latent", width: 90, height: 156 });
       const last = 64 + 13; // the last column has codes 7 and 12
       expect(pixel(narrow, last, 10)).toEqual(codeColour(7));
       expect(pixel(narrow, last, 58)).toEqual(codeColour(12));
     });
 
     test("goes to the next step with a code when it is clicked", async () => {
-      await show({ scene: "codes", panel: "latent", width: 276, height: 144 }, 20);
+      await show({ scene: "codes", panel: "latent", width: 276, height: 156 }, 20);
       await page.locator(".code-bars button").nth(1).click();
       expect(await page.evaluate(() => window.shown.view.cursor.value)).toBe(50);
     });
@@ -327,7 +327,7 @@ describe.skipIf(hasNoBrowser)("a panel in Chromium", () => {
   test.runIf(pictures)("looks good", async () => {
     const looks: [string, Wanted, number][] = [
       ["heatmap", { scene: "waves", panel: "heatmap", width: 640, height: 226 }, 20],
-      ["codes", { scene: "many codes", panel: "latent", width: 640, height: 144 }, 200],
+      ["codes", { scene: "many codes", panel: "latent", width: 640, height: 156 }, 200],
       ["embedding", { scene: "embedding", panel: "latent", width: 640, height: 430 }, 200],
       ["points", { scene: "points", panel: "points", width: 420, height: 340 }, 20],
       [

@@ -1,5 +1,7 @@
 // The whole page with an episode that has every kind of channel these panels are for: read by the worker from a file.
 
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { encodeEpisode } from "@shard-format/core/wshard";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -95,6 +97,19 @@ describe.skipIf(hasNoBrowser)("the page", () => {
       })
       .toEqual([0, 0, 255]);
     expect(watched.errors).toEqual([]);
+  });
+
+  test.each(["light", "dark"] as const)("has no serious finding of axe in these panels, %s", async (colorScheme) => {
+    await page.emulateMedia({ colorScheme });
+    await page.evaluate(readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8"));
+    const found = await page.evaluate(async () => {
+      const { axe } = window as unknown as { axe: typeof import("axe-core") };
+      const { violations } = await axe.run(".stage", { resultTypes: ["violations"] });
+      return violations
+        .filter(({ impact }) => impact === "serious" || impact === "critical")
+        .map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(" | ")}`);
+    });
+    expect(found).toEqual([]);
   });
 
   test.runIf(pictures)("looks good", async () => {

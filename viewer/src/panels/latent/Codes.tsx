@@ -15,7 +15,7 @@ import { words } from "./words";
 
 const mostEntries = 1_000_000;
 const mostBars = 24;
-const listHeight = 84;
+export const listHeight = 96;
 
 /** Codes as a strip of colours, and how often each of them is in the visible range. */
 export function Codes({ episode, subject, view, width, height, settings, change, report }: PanelProps) {
