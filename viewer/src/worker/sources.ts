@@ -12,7 +12,7 @@ import {
 } from "@shard-format/core";
 
 /** Ranges of remote files that are kept, of all files together. */
-const keptRanges = 64 << 20;
+const keptRanges = 32 << 20;
 
 /** A file that may be opened. */
 export interface ListedFile {
