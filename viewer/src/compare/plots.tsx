@@ -8,7 +8,7 @@ import type { ChannelFacts } from "../model/facts";
 import { useAnswer } from "../model/hooks";
 import { gutter } from "../panels/panel";
 import { dimensionNames } from "../panels/series/parts";
-import { Plot, type PlotLine } from "../panels/series/plot";
+import { Plot, type PlotBand, type PlotLine } from "../panels/series/plot";
 import { type Reduced, valueRange } from "../plot-data/columns";
 import type { View } from "../state/view";
 import { colour, theme } from "../ui/colours";
@@ -72,11 +72,10 @@ export function ModelPlots({ episode, subject, models: [a, b], view, width }: Mo
           key={dimension}
           name={nameOf(channel, dimension)}
           view={view}
-          episode={episode}
           width={width}
           lines={[
             line(value.truth[at], ink.truth),
-            line(value.a[at], ink.a, true),
+            line(value.a[at], ink.a),
             line(value.b[at], ink.b, true),
           ].flat()}
           strip={[line(strips[at]?.[0], ink.a), line(strips[at]?.[1], ink.b, true)].flat()}
@@ -132,7 +131,6 @@ export function EpisodePlots({ a, b, subject, other, alignment, view, width }: E
           key={dimension}
           name={nameOf(channel, dimension)}
           view={view}
-          episode={a}
           width={width}
           lines={[line(value.a[at], ink.a), line(value.b[at], ink.b, true)].flat()}
           strip={difference === null || difference === "none" ? [] : line(difference[at], ink.difference)}
@@ -145,7 +143,6 @@ export function EpisodePlots({ a, b, subject, other, alignment, view, width }: E
 
 interface PairProps {
   readonly name: string;
-  readonly episode: EpisodeModel;
   readonly view: View;
   readonly width: number;
   readonly lines: readonly PlotLine[];
@@ -153,10 +150,8 @@ interface PairProps {
   readonly stripName: string;
 }
 
-function Pair({ name, episode, view, width, lines, strip, stripName }: PairProps): JSX.Element {
-  const range = view.range.value;
-  const rate = view.unit.value === "time" && episode.seconds(0) !== null ? episode.facts.rate : null;
-  const shared = { range, width, rate };
+function Pair({ name, view, width, lines, strip, stripName }: PairProps): JSX.Element {
+  const shared = { view, bands: noBands, width };
   const [low, high] = extent(strip);
   const far = Math.max(Math.abs(low), Math.abs(high));
   return (
@@ -172,13 +167,14 @@ function Pair({ name, episode, view, width, lines, strip, stripName }: PairProps
             y={[-far, far]}
             height={stripHeight}
             label={`${name}: ${stripName}`}
-            hasZero
           />
         </div>
       )}
     </section>
   );
 }
+
+const noBands: readonly PlotBand[] = [];
 
 function inks() {
   return {

@@ -17,8 +17,7 @@ export function Ruler({ episode, view, width, box }: RulerProps) {
   const place = useRef<HTMLDivElement>(null);
   useGestures(place, view, { box, drag: "select" });
   const range = view.range.value;
-  const isTimed = view.unit.value === "time";
-  const rate = isTimed && episode.seconds(0) !== null ? episode.facts.rate : null;
+  const rate = view.axisRate.value;
   const canSwitch = episode.seconds(0) !== null;
   return (
     <div ref={place} class="ruler" title={words.stage.ruler}>
@@ -27,7 +26,7 @@ export function Ruler({ episode, view, width, box }: RulerProps) {
         class="ruler-unit"
         disabled={!canSwitch}
         onClick={() => {
-          view.unit.value = isTimed ? "steps" : "time";
+          view.axisRate.value = rate === null ? episode.facts.rate : null;
         }}
       >
         {rate === null ? words.time.unitSteps : words.time.unitTime}

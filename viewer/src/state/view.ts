@@ -16,8 +16,8 @@ export class View {
   readonly isMoving = signal(false);
   /** Where the pointer is on the axis; null if it is not over a plot. */
   readonly hover = signal<number | null>(null);
-  /** What the labels of the axis count. */
-  readonly unit = signal<"steps" | "time">("steps");
+  /** Steps per second, if the labels of the axis are seconds; null: they are steps. */
+  readonly axisRate = signal<number | null>(null);
   /** Dimension that has the focus (keys 1–9); null for all. */
   readonly dimension = signal<number | null>(null);
   /** Switches of the keyboard: band (B), error (E), difference (D). */

@@ -1,10 +1,11 @@
-// A drawing over the shared time axis. It is drawn again when the range, the theme or its inputs change. The stage has
-// the cursor and the gestures.
+// A drawing over the shared time axis. It is drawn again when the range, the theme or its inputs change. The cursor and
+// the gestures are the stage's.
 
 import { effect } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { gutter } from "../panels/panel";
+import { ticksOf } from "../stage/axis";
 import type { View } from "../state/view";
 import { colour, theme } from "./colours";
 import { value as numberText } from "./format";
@@ -56,20 +57,28 @@ export function TimeCanvas({ view, width, height, label, draw, inputs }: Props):
         context.clearRect(0, 0, width, height);
         context.font = font();
         const scale = (right - left) / Math.max(1e-9, end - start);
-        draw({ context, width, height, left, right, start, end, x: (position) => left + (position - start) * scale });
+        const x = (position: number) => left + (position - start) * scale;
+        const scene = { context, width, height, left, right, start, end, x };
+        drawTimes(scene, view);
+        draw(scene);
       }),
     [view, width, height, ...inputs],
   );
 
   return (
-    <canvas
-      ref={canvas}
-      class="time-canvas"
-      role="img"
-      aria-label={label}
-      style={{ width: `${width}px`, height: `${height}px` }}
-    />
+    <div class="time-canvas" style={{ width: `${width}px`, height: `${height}px` }} role="img" aria-label={label}>
+      <canvas ref={canvas} style={{ width: `${width}px`, height: `${height}px` }} />
+    </div>
   );
+}
+
+/** Lines at the labels of the ruler. */
+function drawTimes({ context, left, right, height, x }: Scene, view: View): void {
+  context.fillStyle = colour("--grid");
+  const width = right - left + gutter.left + gutter.right;
+  for (const { position } of ticksOf(view.range.value, width, view.axisRate.value)) {
+    context.fillRect(Math.round(x(position)), 0, 1, height);
+  }
 }
 
 export function font(size = 11): string {

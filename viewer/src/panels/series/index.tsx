@@ -10,7 +10,7 @@ import * as format from "../../ui/format";
 import { words as common } from "../../words";
 import { gutter, type Panel, type PanelProps } from "../panel";
 import { comparable, dimensionNames, groupsOf, partsOf, readSettings } from "./parts";
-import { Plot, type PlotLine } from "./plot";
+import { Plot, type PlotBand, type PlotLine } from "./plot";
 import { Values } from "./values";
 import { words } from "./words";
 import "./series.css";
@@ -77,18 +77,17 @@ function Series({ episode, subject, view, width, height, settings, change, repor
     report(statusOf(subject, drawn, error, episode.facts.length));
   }, [drawn, error]);
   const shownTheme = theme.value;
-  const rate = view.unit.value === "time" && episode.seconds(0) !== null ? episode.facts.rate : null;
   // Bands cost most where frames are slow: they are left out while the range moves.
   const slow = useSlowFrames(view.isMoving.value);
   const plots = useMemo(
-    () => (drawn === undefined ? [] : groups.map((group) => linesOf(channel, group, dims, drawn, slow))),
-    [drawn, dims.join(), shownTheme, slow],
+    () => (drawn === undefined ? [] : groups.map((group) => plotOf(channel, group, dims, drawn))),
+    [drawn, dims.join(), shownTheme],
   );
   const errors = useMemo(
     () => (drawn?.error ? drawn.error.lines.map((line, at) => ({ line, colour: seriesColour(dims[at] ?? 0) })) : []),
     [drawn, dims.join(), shownTheme],
   );
-  const linked = chosen.y === "linked" ? extentOf(plots.flat()) : null;
+  const linked = chosen.y === "linked" ? wholeExtent(plots) : null;
   const fixed = chosen.y === "fixed" ? chosen.fixed : null;
   const each = Math.max(
     64,
@@ -132,7 +131,7 @@ function Series({ episode, subject, view, width, height, settings, change, repor
             value={chosen.y}
             onChange={(event) => {
               const y = event.currentTarget.value;
-              const now = extentOf(plots.flat());
+              const now = wholeExtent(plots);
               const { fixed: _, ...others } = settings;
               change(y === "fixed" ? { ...others, y, fixed: [...now] } : { ...others, y });
             }}
@@ -143,15 +142,15 @@ function Series({ episode, subject, view, width, height, settings, change, repor
           </select>
         </span>
       </div>
-      {plots.map((lines, at) => (
+      {plots.map((plot, at) => (
         <Plot
           key={`${at} of ${groups.length}`}
-          lines={lines}
-          range={range}
-          y={fixed ?? linked ?? extentOf(lines)}
+          view={view}
+          lines={plot.lines}
+          bands={slow ? noBands : plot.bands}
+          y={fixed ?? linked ?? extentOfPlot(plot)}
           width={width}
           height={each}
-          rate={rate}
           label={`${shown(channel.id)} ${at + 1}`}
         />
       ))}
@@ -159,14 +158,13 @@ function Series({ episode, subject, view, width, height, settings, change, repor
         <div class="error-strip">
           <span class="strip-name">{words.error}</span>
           <Plot
+            view={view}
             lines={errors}
-            range={range}
-            y={around(extentOf(errors))}
+            bands={noBands}
+            y={around(extentOf(errors.map(({ line }) => line)))}
             width={width}
             height={errorHeight}
-            rate={rate}
             label={`${shown(channel.id)}: ${words.error}`}
-            hasZero
           />
         </div>
       )}
@@ -174,43 +172,46 @@ function Series({ episode, subject, view, width, height, settings, change, repor
   );
 }
 
-function linesOf(
-  channel: ChannelFacts,
-  group: readonly number[],
-  dims: readonly number[],
-  { truth, prediction, upper, lower }: Drawn,
-  isSlow: boolean,
-): PlotLine[] {
+interface Drawing {
+  readonly lines: readonly PlotLine[];
+  readonly bands: readonly PlotBand[];
+}
+
+const noBands: readonly PlotBand[] = [];
+
+function plotOf(channel: ChannelFacts, group: readonly number[], dims: readonly number[], drawn: Drawn): Drawing {
   const isStepped = !channel.dtype.includes("f");
-  const lines: PlotLine[] = [];
+  const bands: PlotBand[] = [];
+  const truths: PlotLine[] = [];
+  const predictions: PlotLine[] = [];
   for (const dim of group) {
     const at = dims.indexOf(dim);
     const colour = seriesColour(dim);
-    const [high, low] = [upper?.lines[at], lower?.lines[at]];
-    if (high !== undefined && low !== undefined && !isSlow) {
-      // The outer edge of each column: nothing inside the band is left out.
-      lines.push({ line: { ...high, min: high.max }, colour: transparent(colour), isEdge: true });
-      lines.push({ line: { ...low, max: low.min }, colour: transparent(colour), isEdge: true });
-    }
+    const [upper, lower] = [drawn.upper?.lines[at], drawn.lower?.lines[at]];
+    if (upper !== undefined && lower !== undefined) bands.push({ upper, lower, colour });
+    const truth = drawn.truth.lines[at];
+    if (truth !== undefined) truths.push({ line: truth, colour, isStepped });
+    const prediction = drawn.prediction?.lines[at];
+    if (prediction !== undefined) predictions.push({ line: prediction, colour, isDashed: true, isStepped });
   }
-  for (const dim of group) {
-    const line = truth.lines[dims.indexOf(dim)];
-    if (line !== undefined) lines.push({ line, colour: seriesColour(dim), isStepped });
-  }
-  for (const dim of group) {
-    const line = prediction?.lines[dims.indexOf(dim)];
-    if (line !== undefined) lines.push({ line, colour: seriesColour(dim), isDashed: true, isStepped });
-  }
-  return lines;
+  return { lines: [...truths, ...predictions], bands };
 }
 
-function transparent(colour: string): string {
-  return /^#[0-9a-f]{6}$/i.test(colour) ? `${colour}2e` : colour;
+function linesIn({ lines, bands }: Drawing): Reduced[] {
+  return [...lines.map(({ line }) => line), ...bands.flatMap(({ upper, lower }) => [upper, lower])];
+}
+
+function extentOfPlot(plot: Drawing): readonly [number, number] {
+  return extentOf(linesIn(plot));
+}
+
+function wholeExtent(plots: readonly Drawing[]): readonly [number, number] {
+  return extentOf(plots.flatMap(linesIn));
 }
 
 /** The extent of lines with room above and below. */
-function extentOf(lines: readonly { readonly line: Reduced }[]): readonly [number, number] {
-  const found = valueRange(lines.map(({ line }) => line));
+function extentOf(lines: readonly Reduced[]): readonly [number, number] {
+  const found = valueRange(lines);
   if (found === undefined) return [0, 1];
   const [low, high] = found;
   if (low === high) {

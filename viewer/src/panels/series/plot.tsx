@@ -1,13 +1,9 @@
-// One uPlot chart: lines over the shared axis. It draws; the stage has the cursor and the gestures.
+// Lines, bands and marks of one plot.
 
-import { useEffect, useRef } from "preact/hooks";
-import uPlot from "uplot";
-import type { Range } from "../../model/reads";
-import { infinities, type Reduced, toPlot } from "../../plot-data/columns";
-import { ticksOf } from "../../stage/axis";
-import { colour, theme } from "../../ui/colours";
-import * as format from "../../ui/format";
-import { gutter } from "../panel";
+import type { Reduced } from "../../plot-data/columns";
+import { infinities } from "../../plot-data/columns";
+import type { View } from "../../state/view";
+import { type Plot as Area, clipped, drawAxis, plotArea, type Scene, TimeCanvas } from "../../ui/time-canvas";
 
 export interface PlotLine {
   readonly line: Reduced;
@@ -15,172 +11,124 @@ export interface PlotLine {
   readonly isDashed?: boolean;
   /** Integers and booleans hold until the next sample. */
   readonly isStepped?: boolean;
-  /** An edge of a band: it is not drawn, only what is between it and the next line. */
-  readonly isEdge?: boolean;
+}
+
+export interface PlotBand {
+  readonly upper: Reduced;
+  readonly lower: Reduced;
+  readonly colour: string;
 }
 
 interface PlotProps {
+  readonly view: View;
   readonly lines: readonly PlotLine[];
-  readonly range: Range;
+  readonly bands: readonly PlotBand[];
   readonly y: readonly [number, number];
   readonly width: number;
   readonly height: number;
-  /** Steps per second, if the labels of the axis are seconds. */
-  readonly rate: number | null;
   readonly label: string;
-  /** A line at zero. */
-  readonly hasZero?: boolean;
 }
 
-export function Plot(props: PlotProps) {
-  const place = useRef<HTMLDivElement>(null);
-  const plot = useRef<uPlot | null>(null);
-  const now = useRef(props);
-  now.current = props;
-  const { lines, width, height, range, y } = props;
-  const shownTheme = theme.value;
-  const form = lines.map(({ colour: stroke, isDashed, isStepped, isEdge, line }) =>
-    [stroke, isDashed, isStepped && line.original, isEdge].join(),
-  );
-  // A new chart where other lines, other colours or another way to draw them ask for one.
-  useEffect(() => {
-    if (place.current === null) return;
-    plot.current = new uPlot(
-      optionsOf(now),
-      toPlot(now.current.lines.map(({ line }) => line)) as uPlot.AlignedData,
-      place.current,
-    );
-    return () => {
-      plot.current?.destroy();
-      plot.current = null;
-    };
-  }, [form.join(";"), shownTheme]);
-  useEffect(() => {
-    plot.current?.setSize({ width, height });
-  }, [width, height]);
-  useEffect(() => {
-    plot.current?.setData(toPlot(lines.map(({ line }) => line)) as uPlot.AlignedData, false);
-    plot.current?.redraw(false, true);
-  }, [lines]);
-  useEffect(() => {
-    const chart = plot.current;
-    if (chart === null) return;
-    chart.batch(() => {
-      chart.setScale("x", { min: range.start, max: range.end });
-      chart.setScale("y", { min: y[0], max: y[1] });
+/** Room above and below the lines. */
+const edge = 6;
+/** Samples are marked where they are at least so far apart. */
+const apart = 10;
+
+export function Plot({ view, lines, bands, y, width, height, label }: PlotProps) {
+  const draw = (scene: Scene) => {
+    const area = plotArea(edge, height - edge, y[0], y[1], 0);
+    drawAxis(scene, area);
+    clipped(scene, 0, height, () => {
+      for (const band of bands) drawBand(scene, area, band);
+      for (const line of lines) drawLine(scene, area, line);
+      for (const line of lines) drawInfinities(scene, area, line);
     });
-  });
-  return <div ref={place} class="plot" role="img" aria-label={props.label} style={{ height: `${height}px` }} />;
-}
-
-function optionsOf(now: { readonly current: PlotProps }): uPlot.Options {
-  const { lines, width, height } = now.current;
-  const grid = colour("--grid");
-  const text = colour("--text-faint");
-  const edges = lines.map(({ isEdge }, at) => (isEdge ? at + 1 : 0)).filter((at) => at > 0);
-  const bands: uPlot.Band[] = [];
-  for (let at = 0; at + 1 < edges.length; at += 2) {
-    const [upper, lower] = [edges[at] as number, edges[at + 1] as number];
-    bands.push({ series: [upper, lower], fill: lines[upper - 1]?.colour ?? text });
-  }
-  const stepped = uPlot.paths.stepped?.({ align: 1 });
-  return {
-    width,
-    height,
-    padding: [6, gutter.right, 6, 0],
-    cursor: { show: false },
-    legend: { show: false },
-    scales: {
-      x: { time: false, range: () => [now.current.range.start, now.current.range.end] },
-      y: { range: () => [now.current.y[0], now.current.y[1]] },
-    },
-    axes: [
-      { show: false },
-      {
-        size: gutter.left,
-        stroke: text,
-        font: `11px ${getComputedStyle(document.body).fontFamily}`,
-        gap: 6,
-        space: 26,
-        grid: { stroke: grid, width: 1 },
-        ticks: { show: false },
-        values: (_plot, splits) => splits.map((one) => (one === null ? "" : format.value(Number(one.toPrecision(8))))),
-      },
-    ],
-    series: [
-      {},
-      ...lines.map(({ colour: stroke, isDashed, isStepped, isEdge, line }): uPlot.Series => {
-        const series: uPlot.Series = {
-          stroke: isEdge ? "transparent" : stroke,
-          width: isEdge ? 0 : 1.5,
-          spanGaps: false,
-          points: { show: !isEdge && showPoints(now), size: 4, fill: stroke },
-        };
-        if (isDashed) series.dash = [5, 4];
-        if (isStepped && line.original && stepped) series.paths = stepped;
-        return series;
-      }),
-    ],
-    bands,
-    hooks: {
-      drawClear: [(chart) => drawGrid(chart, now.current, grid)],
-      draw: [(chart) => drawInfinities(chart, now.current)],
-    },
   };
+  return (
+    <TimeCanvas
+      view={view}
+      width={width}
+      height={height}
+      label={label}
+      draw={draw}
+      inputs={[lines, bands, y[0], y[1]]}
+    />
+  );
 }
 
-/** Single samples are marked where they stand far enough from each other, or alone between gaps. */
-function showPoints(now: { readonly current: PlotProps }) {
-  return (_plot: uPlot, series: number): boolean => {
-    const { lines, width } = now.current;
-    const line = lines[series - 1]?.line;
-    return line?.original === true && line.x.length * 10 < width;
-  };
+/** Runs of places that have a value: each is one piece of a line. Places without samples break nothing. */
+function* runs({ min, counts }: Reduced): Generator<number[]> {
+  let run: number[] = [];
+  for (let at = 0; at < min.length; at++) {
+    if (!Number.isNaN(min[at])) run.push(at);
+    else if ((counts[at] as number) > 0 && run.length > 0) {
+      yield run;
+      run = [];
+    }
+  }
+  if (run.length > 0) yield run;
 }
 
-function drawGrid(chart: uPlot, { range, width, rate, hasZero }: PlotProps, stroke: string): void {
-  const { ctx, bbox } = chart;
-  ctx.save();
-  ctx.strokeStyle = stroke;
-  ctx.lineWidth = devicePixelRatio;
-  ctx.beginPath();
-  for (const { position } of ticksOf(range, width, rate)) {
-    const x = Math.round(chart.valToPos(position, "x", true)) + 0.5;
-    ctx.moveTo(x, bbox.top);
-    ctx.lineTo(x, bbox.top + bbox.height);
+function drawLine({ context, x }: Scene, { y }: Area, { line, colour, isDashed, isStepped }: PlotLine): void {
+  context.strokeStyle = context.fillStyle = colour;
+  context.lineWidth = 1.5;
+  context.lineJoin = "round";
+  context.setLineDash(isDashed ? [5, 4] : []);
+  context.beginPath();
+  const alone: number[] = [];
+  for (const run of runs(line)) {
+    if (run.length === 1 && line.original) alone.push(run[0] as number);
+    let before = Number.NaN;
+    for (const at of run) {
+      const place = x(line.x[at] as number);
+      const [low, high] = [y(line.min[at] as number), y(line.max[at] as number)];
+      if (Number.isNaN(before)) context.moveTo(place, low);
+      else if (isStepped && line.original) context.lineTo(place, before);
+      // The end of the column that is nearer comes first.
+      const isLowFirst = Number.isNaN(before) || Math.abs(before - low) <= Math.abs(before - high);
+      context.lineTo(place, isLowFirst ? low : high);
+      if (low !== high) context.lineTo(place, isLowFirst ? high : low);
+      before = isLowFirst ? high : low;
+    }
   }
-  ctx.stroke();
-  if (hasZero) {
-    ctx.strokeStyle = colour("--line-strong");
-    ctx.beginPath();
-    const y = Math.round(chart.valToPos(0, "y", true)) + 0.5;
-    ctx.moveTo(bbox.left, y);
-    ctx.lineTo(bbox.left + bbox.width, y);
-    ctx.stroke();
+  context.stroke();
+  context.setLineDash([]);
+  const [first, second] = [line.x[0] as number, line.x[1] as number];
+  const isSparse = line.original && (line.x.length === 1 || x(second) - x(first) >= apart);
+  const marked = isSparse ? Array.from(line.x, (_, at) => at) : alone;
+  for (const at of marked) {
+    const value = line.min[at] as number;
+    if (Number.isNaN(value)) continue;
+    context.beginPath();
+    context.arc(x(line.x[at] as number), y(value), 2.2, 0, 7);
+    context.fill();
   }
-  ctx.restore();
+}
+
+function drawBand({ context, x }: Scene, { y }: Area, { upper, lower, colour }: PlotBand): void {
+  context.fillStyle = colour;
+  context.globalAlpha = 0.18;
+  for (const run of runs(upper)) {
+    context.beginPath();
+    for (const at of run) context.lineTo(x(upper.x[at] as number), y(upper.max[at] as number));
+    for (const at of run.reverse()) context.lineTo(x(lower.x[at] as number), y(lower.min[at] as number));
+    context.fill();
+  }
+  context.globalAlpha = 1;
 }
 
 /** +∞ and −∞ stand as triangles at the edges. */
-function drawInfinities(chart: uPlot, { lines }: PlotProps): void {
-  const { ctx, bbox } = chart;
-  const size = 5 * devicePixelRatio;
-  ctx.save();
-  for (const { line, colour: fill, isEdge } of lines) {
-    if (isEdge) continue;
-    const { plus, minus } = infinities(line);
-    ctx.fillStyle = fill;
-    const mark = (position: number, y: number, direction: number) => {
-      const x = chart.valToPos(position, "x", true);
-      if (x < bbox.left || x > bbox.left + bbox.width) return;
-      ctx.beginPath();
-      ctx.moveTo(x, y);
-      ctx.lineTo(x - size, y + direction * size * 1.6);
-      ctx.lineTo(x + size, y + direction * size * 1.6);
-      ctx.fill();
-    };
-    for (const position of plus) mark(position, bbox.top, 1);
-    for (const position of minus) mark(position, bbox.top + bbox.height, -1);
-  }
-  ctx.restore();
+function drawInfinities({ context, x }: Scene, { top, bottom }: Area, { line, colour }: PlotLine): void {
+  const { plus, minus } = infinities(line);
+  context.fillStyle = colour;
+  const mark = (position: number, tip: number, base: number) => {
+    const at = x(position);
+    context.beginPath();
+    context.moveTo(at, tip);
+    context.lineTo(at - 5, base);
+    context.lineTo(at + 5, base);
+    context.fill();
+  };
+  for (const position of plus) mark(position, top - 5, top + 3);
+  for (const position of minus) mark(position, bottom + 5, bottom - 3);
 }
