@@ -73,11 +73,7 @@ export function ModelPlots({ episode, subject, models: [a, b], view, width }: Mo
           name={nameOf(channel, dimension)}
           view={view}
           width={width}
-          lines={[
-            line(value.truth[at], ink.truth),
-            line(value.a[at], ink.a),
-            line(value.b[at], ink.b, true),
-          ].flat()}
+          lines={[line(value.truth[at], ink.truth), line(value.a[at], ink.a), line(value.b[at], ink.b, true)].flat()}
           strip={[line(strips[at]?.[0], ink.a), line(strips[at]?.[1], ink.b, true)].flat()}
           stripName={words.error}
         />
@@ -161,13 +157,7 @@ function Pair({ name, view, width, lines, strip, stripName }: PairProps): JSX.El
       {strip.length > 0 && view.error.value && (
         <div class="error-strip">
           <span class="strip-name">{stripName}</span>
-          <Plot
-            {...shared}
-            lines={strip}
-            y={[-far, far]}
-            height={stripHeight}
-            label={`${name}: ${stripName}`}
-          />
+          <Plot {...shared} lines={strip} y={[-far, far]} height={stripHeight} label={`${name}: ${stripName}`} />
         </div>
       )}
     </section>
