@@ -73,11 +73,7 @@ export function ModelPlots({ episode, subject, models: [a, b], view, width }: Mo
           name={nameOf(channel, dimension)}
           view={view}
           width={width}
-          lines={[
-            line(value.truth[at], ink.truth),
-            line(value.a[at], ink.a, true),
-            line(value.b[at], ink.b, true),
-          ].flat()}
+          lines={[line(value.truth[at], ink.truth), line(value.a[at], ink.a), line(value.b[at], ink.b, true)].flat()}
           strip={[line(strips[at]?.[0], ink.a), line(strips[at]?.[1], ink.b, true)].flat()}
           stripName={words.error}
         />

@@ -1,81 +1,61 @@
 // Panels, the inspector, comparison and export in Chromium: what they show is what the episode holds.
 
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { BytesSink, ShardWriter } from "@shard-format/core";
 import { openEpisode } from "@shard-format/core/wshard";
-import { type Browser, chromium, type Locator, type Page } from "playwright-core";
+import type { Browser, Locator, Page } from "playwright-core";
 import { PNG } from "pngjs";
-import { build } from "vite";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { episodeBytes, length } from "./arm";
+import { choose, hasNoBrowser, launch, viewerFile, type Watched, watch } from "./harness";
 
-const usual = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"].map(
-  (name) => `/usr/bin/${name}`,
-);
-const executable = process.env["SHARD_CHROMIUM"] ?? usual.find((path) => existsSync(path));
 const address = "https://viewer.test/";
-const mustRun = Boolean(process.env["SHARD_REQUIRE_BROWSER"]);
 
-describe.skipIf(executable === undefined && !mustRun)("the viewer in Chromium", () => {
-  let folder: string;
+describe.skipIf(hasNoBrowser)("the viewer in Chromium", () => {
   let browser: Browser;
   let page: Page;
   let first: Uint8Array;
   let second: Uint8Array;
-  let complaints: string[] = [];
+  let watched: Watched;
 
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), "viewer-"));
-    const root = fileURLToPath(new URL("../..", import.meta.url));
-    const configFile = join(root, "vite.config.ts");
-    await build({ root, configFile, logLevel: "error", build: { outDir: folder, emptyOutDir: false } });
-    browser = await chromium.launch({ ...(executable ? { executablePath: executable } : {}), args: ["--no-sandbox"] });
+    browser = await launch();
     first = await episodeBytes("ep_0042", 1);
     second = await episodeBytes("ep_0043", 7);
   }, 60_000);
 
   afterAll(async () => {
     await browser?.close();
-    rmSync(folder, { recursive: true, force: true });
   });
 
   beforeEach(async () => {
-    complaints = [];
     const context = await browser.newContext({
       viewport: { width: 1280, height: 900 },
       permissions: ["clipboard-read", "clipboard-write"],
     });
     page = await context.newPage();
-    page.on("console", (message) => {
-      if (message.type() === "error") complaints.push(message.text());
-    });
-    page.on("pageerror", (error) => complaints.push(String(error)));
+    watched = watch(page);
     // The page as people get it, with its policy, at an address of its own.
-    await page.route(address, (route) =>
-      route.fulfill({ path: join(folder, "viewer.html"), contentType: "text/html" }),
-    );
+    await page.route(address, (route) => route.fulfill({ path: fileURLToPath(viewerFile), contentType: "text/html" }));
     await page.goto(address);
   });
 
   afterEach(async () => {
     await page.context().close();
-    expect(complaints).toEqual([]);
+    expect(watched).toEqual({ errors: [], requests: [address] });
   });
 
   type Given = [name: string, bytes: Uint8Array];
 
-  async function choose(...files: Given[]): Promise<void> {
-    await page.setInputFiles(
-      "input[type=file]:not([webkitdirectory])",
-      files.map(([name, bytes]) => ({ name, mimeType: "application/octet-stream", buffer: Buffer.from(bytes) })),
+  const chooseAll = (...files: Given[]) =>
+    choose(
+      page,
+      files.map(([name, bytes]) => ({ name, bytes })),
     );
-  }
 
   async function open(...files: Given[]): Promise<void> {
-    await choose(...files);
+    await chooseAll(...files);
     if (files.length > 1) await page.click("tr[data-row='0']");
   }
 
@@ -206,7 +186,7 @@ describe.skipIf(executable === undefined && !mustRun)("the viewer in Chromium", 
     const { openShard, packSignature, signShard } = await import("@shard-format/core");
     const keys = (await crypto.subtle.generateKey("Ed25519", true, ["sign", "verify"])) as CryptoKeyPair;
     const signature = await signShard(await openShard(first), keys);
-    await choose(["ep.wshard", first], ["ep.wshard.sig", packSignature(signature)]);
+    await chooseAll(["ep.wshard", first], ["ep.wshard.sig", packSignature(signature)]);
     await tab("Identity");
     const field = page.getByRole("textbox", { name: /Trusted public key/ });
     await field.fill(signature.publicKey);
