@@ -76,12 +76,11 @@ function Statistics({ episode, subject, view, height, report }: PanelProps): JSX
   }, [summary, note, error]);
 
   return (
-    // A table that may be wider than its panel is scrolled with the keyboard, too.
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: see above
     <section
       class="statistics no-time"
       data-own-pointer
       style={{ height: `${height}px` }}
+      // biome-ignore lint/a11y/noNoninteractiveTabindex: a table that may be wider than its panel is scrolled with keys
       tabIndex={0}
       aria-label={words.title}
     >
