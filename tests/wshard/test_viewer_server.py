@@ -604,6 +604,7 @@ class TestUrls:
             again = client.ask("/f/0", Range="bytes=500000-500003", If_Range=tag)
             assert again.status == 412
             assert client.ask("/f/0", Range="bytes=500000-500003").body == b"xxxx"
+            assert client.ask("/files.json").json["files"][0]["size"] == (1 << 20) + 4
 
     def test_a_server_that_fails_is_named(self, runs: Path) -> None:
         pytest.importorskip("urllib3")
