@@ -12,7 +12,14 @@ export default defineConfig({
       // One browser at a time: each test measures, or looks at pictures.
       {
         extends: true,
-        test: { name: "browser", include: ["test/browser/*.test.ts"], testTimeout: 60_000, fileParallelism: false },
+        test: {
+          name: "browser",
+          include: ["test/browser/*.test.ts"],
+          globalSetup: "test/browser/setup.ts",
+          testTimeout: 60_000,
+          hookTimeout: 60_000,
+          fileParallelism: false,
+        },
       },
     ],
   },

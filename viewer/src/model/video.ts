@@ -92,7 +92,7 @@ async function decodeStream(
       );
     },
     error(error) {
-      failure ??= new Error(`${channel.key}: the stream is damaged: ${error.message}`);
+      failure ??= error;
     },
   });
   try {
@@ -130,6 +130,7 @@ async function decodeStream(
     if (decoder.state !== "closed") decoder.close();
   }
   signal.throwIfAborted();
+  if (failure instanceof DOMException) throw new Error(`${channel.key}: the stream is damaged: ${failure.message}`);
   if (failure !== null) throw failure;
   return frames;
 }
@@ -158,10 +159,33 @@ async function supported(
   }
   const [height = 0, width = 0] = channel.shape;
   const config: VideoDecoderConfig = { codec, codedWidth: width, codedHeight: height, optimizeForLatency: false };
+  config.colorSpace = type === "video/vp9" ? coloursOfVp9(first) : bt601;
   if (extradata.length > 0 && type !== "video/vp9") config.description = extradata as Uint8Array<ArrayBuffer>;
   const { supported } = await VideoDecoder.isConfigSupported(config).catch(() => ({ supported: false }));
   if (!supported) throw new NoDecoder(`This browser does not decode ${type} (${codec}). ${hint}`);
   return config;
+}
+
+// What applies where the stream does not say how its colours become red, green and blue. Decoders of H.264, H.265 and AV1
+// prefer what the stream says.
+const bt601: VideoColorSpaceInit = {
+  primaries: "smpte170m",
+  transfer: "smpte170m",
+  matrix: "smpte170m",
+  fullRange: false,
+};
+
+/** What a keyframe of VP9 says about its colours: Chromium's decoder takes it from here, not from the stream. */
+export function coloursOfVp9(keyframe: Uint8Array): VideoColorSpaceInit {
+  const [first = 0] = keyframe;
+  const profile = ((first >> 5) & 1) | ((first >> 3) & 2);
+  // The colours follow the first byte and three more; profiles 2 and 3 have one bit before them.
+  const bits = (((keyframe[4] ?? 0) << 8) | (keyframe[5] ?? 0)) << (profile > 1 ? 1 : 0);
+  const [space, fullRange] = [(bits >> 13) & 7, ((bits >> 12) & 1) === 1];
+  if (profile === 3 || keyframe[1] !== 0x49) return bt601;
+  if (space === 2) return { primaries: "bt709", transfer: "bt709", matrix: "bt709", fullRange };
+  if (space === 5) return { primaries: "bt2020", matrix: "bt2020-ncl", fullRange } as unknown as VideoColorSpaceInit;
+  return space === 7 ? { matrix: "rgb", fullRange: true } : { ...bt601, fullRange };
 }
 
 /** The name that browsers have for a stream; null if they decode no such streams. */

@@ -9,7 +9,7 @@ import "./controls.css";
 export const controlsHeight = 34;
 
 export function Controls({ children }: { children: ComponentChildren }) {
-  return <div class="controls">{children}</div>;
+  return <div class="panel-controls">{children}</div>;
 }
 
 export interface Option<T extends string> {
@@ -29,7 +29,7 @@ interface ChoiceProps<T extends string> {
 export function Segments<T extends string>({ label, options, value, choose }: ChoiceProps<T>) {
   return (
     // biome-ignore lint/a11y/useSemanticElements: a fieldset cannot be laid out as a row in all browsers
-    <div class="segments" role="group" aria-label={label}>
+    <div class="panel-segments" role="group" aria-label={label}>
       {options.map((option) => (
         <button
           type="button"
@@ -48,7 +48,7 @@ export function Segments<T extends string>({ label, options, value, choose }: Ch
 /** One of several choices in a menu. */
 export function Menu<T extends string>({ label, options, value, choose }: ChoiceProps<T>) {
   return (
-    <label class="menu">
+    <label class="panel-menu">
       <span>{label}</span>
       <select value={value} onChange={(event) => choose(event.currentTarget.value as T)}>
         {options.map((option) => (
@@ -72,11 +72,11 @@ interface NumberProps {
 
 export function NumberField({ label, value, choose, min, max, step = "any" }: NumberProps) {
   return (
-    <label class="menu">
+    <label class="panel-menu">
       <span>{label}</span>
       <input
         type="number"
-        class={step === 1 ? "narrow" : ""}
+        class={step === 1 ? "whole" : ""}
         value={value}
         min={min}
         max={max}

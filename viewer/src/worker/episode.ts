@@ -1,12 +1,14 @@
 // One opened episode: answers what panels ask.
 
 import { type JsonObject, ShardError, type TypedArray } from "@shard-format/core";
-import type { Channel, Episode, Residual } from "@shard-format/core/wshard";
+import { type Channel, type Episode, type Overviews, openOverviews, type Residual } from "@shard-format/core/wshard";
+import { loadZstd } from "@shard-format/core/zstd";
 import { type Derived, parseDerived } from "../model/derived";
 import type { ChannelFacts, EpisodeFacts, Interval } from "../model/facts";
 import type { Columns, Extent, Range, ReadOptions, Window } from "../model/reads";
-import { type Clock, secondsClock, stepAt, stepClock } from "../plot-data/clocks";
-import type { Pyramid } from "../plot-data/pyramid";
+import { type Clock, regularClock, secondsClock, stepAt, stepClock } from "../plot-data/clocks";
+import { Pyramid } from "../plot-data/pyramid";
+import type { Numbers } from "../plot-data/samples";
 import { episodeFacts, type Readable, readables } from "./facts";
 import { OpenFiles } from "./files";
 import { Lines, type ReadValues } from "./lines";
@@ -16,6 +18,10 @@ import { DenseReader, decoded } from "./values";
 
 /** Pyramids of channels that nobody looks at go when together they are larger than this. */
 const mostLines = 96 << 20;
+/** Steps of more bytes are pictures, clouds and the like: one is read for each moment. */
+const smallStep = 4096;
+/** Channels of fewer bytes are read: asking for an overview would take as long. */
+const longChannel = 1 << 20;
 /** A channel with its own clock needs a position for each entry. */
 const mostClocked = 1 << 23;
 
@@ -35,6 +41,7 @@ export class OpenEpisode {
   readonly #clocks = new Map<string, Promise<Clock>>();
   readonly #lines = new Lru<Promise<Lines>>(mostLines);
   readonly #turns = new Turns(3);
+  #overviews: Promise<Overviews | null> | undefined;
   #stepSeconds: Promise<Float64Array> | undefined;
 
   constructor(
@@ -132,6 +139,13 @@ export class OpenEpisode {
   }
 
   async #ownClock(channel: Channel, length: number): Promise<Clock> {
+    const { timebase, clocks: stored } = this.episode;
+    const { startNs, samplingRateHz } = channel;
+    const isRegular = startNs !== null && samplingRateHz !== null && channel.row?.timeBlock === null;
+    if (isRegular && stored.timestamps === null && timebase.tickHz !== null) {
+      const start = (Number(startNs - timebase.epochNs) / 1e9) * timebase.tickHz;
+      return regularClock(length, samplingRateHz / timebase.tickHz, start);
+    }
     if (length > mostClocked) {
       const expected = `at most ${mostClocked} entries`;
       throw new ShardError("limit_exceeded", "a clock is too long to show", {
@@ -208,7 +222,7 @@ export class OpenEpisode {
   }
 
   async #makeLines(key: string): Promise<Lines> {
-    const shared = { arrived: () => this.origin.arrived(key), turn: (bytes: number) => this.#turns.take(bytes) };
+    const shared = { arrived: () => this.origin.arrived(key), turn: (bytes: number) => this.#turns.plot(bytes) };
     const derived = parseDerived(key);
     if (derived !== null) {
       const [a, b] = [this.#readable(derived.a).facts, this.#readable(derived.b).facts];
@@ -217,9 +231,10 @@ export class OpenEpisode {
       const read = this.#combined(derived, a, b);
       return new Lines({ ...shared, width: b.dimensions, stepBytes, clock, read, exact32: false, overview: null });
     }
-    const { facts } = this.#readable(key);
+    const readable = this.#readable(key);
+    const { facts } = readable;
     const read = this.#values(key);
-    const [clock, overview] = await Promise.all([this.#clock(key), this.#overview(key)]);
+    const [clock, overview] = await Promise.all([this.#clock(key), this.#overview(readable)]);
     const exact32 = !["f64", "i32", "u32", "i64", "u64"].includes(facts.dtype);
     return new Lines({
       ...shared,
@@ -249,11 +264,36 @@ export class OpenEpisode {
     };
   }
 
-  async #overview(_key: string): Promise<readonly Pyramid[] | null> {
-    return null;
+  /** The extremes of a long channel, which a file beside the episode may have, by dimension. */
+  async #overview({ facts }: Readable): Promise<readonly Pyramid[] | null> {
+    if (facts.bytes < longChannel || this.origin.isUnfinished) return null;
+    // What is wrong with an overview is no reason not to show the episode (W-OVW-8).
+    this.#overviews ??= openOverviews(this.episode, { zstd: loadZstd }).catch(() => null);
+    const found = await (await this.#overviews)?.read(facts.key).catch(() => null);
+    if (!found) return null;
+    const { length, stepsPerBucket, buckets, minima, maxima } = found;
+    const part = (values: TypedArray, dim: number) => {
+      return { values: values as Numbers, offset: dim * buckets, stride: 1, first: 0, length: buckets };
+    };
+    return Array.from({ length: facts.dimensions }, (_, dim) =>
+      Pyramid.ofOverview(length, stepsPerBucket, part(minima, dim), part(maxima, dim)),
+    );
   }
 
-  async window(key: string, start: number, end: number, options: ReadOptions): Promise<Window> {
+  async window(key: string, start: number, stop: number, options: ReadOptions): Promise<Window> {
+    const { facts } = this.#readable(key);
+    const isPicture = facts.layout !== "dense" || stepBytesOf(facts) > smallStep;
+    if (!isPicture) await this.#turns.settled;
+    const end = isPicture ? await this.#turns.picture() : () => {};
+    try {
+      options.signal?.throwIfAborted();
+      return await this.#window(key, start, stop, options);
+    } finally {
+      end();
+    }
+  }
+
+  async #window(key: string, start: number, end: number, options: ReadOptions): Promise<Window> {
     const { residual } = this.#readable(key);
     if (residual !== null) return { kind: "dense", start, values: owned(await this.#values(key)(start, end, options)) };
     const channel = this.#channel(key);

@@ -16,7 +16,7 @@ const exactBytes = 512 << 10;
 /** The same for a view in which the buckets of the pyramid would be seen. */
 const mostExact = 8 << 20;
 /** The first piece is small, so that something is soon there; each is twice as large as the one before. */
-const firstPiece = 128 << 10;
+const firstPiece = 256 << 10;
 const largestPiece = 4 << 20;
 /** Memory for the pyramids of one channel. */
 const mostPyramid = 24 << 20;
@@ -36,7 +36,7 @@ export interface LinesOptions {
   readonly overview: readonly Pyramid[] | null;
   readonly arrived: () => void;
   /** Waits until the next piece may be read. */
-  readonly turn: (bytes: number, isFirst: boolean) => Promise<() => void>;
+  readonly turn: (bytes: number) => Promise<() => void>;
 }
 
 /** Pieces of a channel that were read, as steps: sorted, and never next to each other. */
@@ -158,9 +158,14 @@ export class Lines {
     const most = Math.min(mostExact, Math.max(exactBytes, 2 * columns * this.#bucket * stepBytes));
     if (bytes > most || to <= from) return null;
     if (bytes > exactBytes && this.#done.gap(from, to) !== null) return null;
-    const values = await read(from, to, options);
-    this.#keep(values, from, to);
-    return { values, first: from };
+    const done = await this.#options.turn(bytes);
+    try {
+      const values = await read(from, to, options);
+      this.#keep(values, from, to);
+      return { values, first: from };
+    } finally {
+      done();
+    }
   }
 
   /** Fills the pyramids with the values of some steps. */
@@ -226,7 +231,7 @@ export class Lines {
     const whole = Math.max(1, Math.floor(size / this.#bucket)) * this.#bucket;
     const start = Math.floor(gap[0] / this.#bucket) * this.#bucket;
     const end = Math.min(gap[1], start + whole);
-    const done = await turn((end - start) * stepBytes, isFirst);
+    const done = await turn((end - start) * stepBytes);
     try {
       this.#keep(await read(start, end), start, end);
     } finally {

@@ -29,7 +29,21 @@ export class DenseReader {
   async window(start: number, end: number, options?: ReadOptions): Promise<TypedArray> {
     const { channel } = this;
     const width = channel.valuesPerStep;
-    this.#group ??= groupOf(channel, this.files).catch(() => 0); // reading says what is wrong
+    if (this.#group === undefined) {
+      // The reader asks for frames and for their table at the same time: nothing is known that would be faster.
+      const first = channel.window(start, end, options);
+      const known = first.then(
+        () => groupOf(channel, this.files),
+        () => 0,
+      );
+      this.#group = known;
+      try {
+        return await first;
+      } catch (error) {
+        this.#group = undefined;
+        throw error;
+      }
+    }
     const group = await this.#group;
     if (group === 0 || start >= end || end - start > mostGroups * group) return channel.window(start, end, options);
     const first = Math.floor(start / group);

@@ -1,55 +1,26 @@
 // Panels in Chromium: what their pixels show, and how fast they follow the cursor.
 
-import { existsSync } from "node:fs";
-import { fileURLToPath } from "node:url";
-import { type Browser, chromium, type Page } from "playwright-core";
+import { writeFileSync } from "node:fs";
+import type { Page } from "playwright-core";
 import { PNG } from "pngjs";
-import { createServer, type ViteDevServer } from "vite";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { codeColour } from "../../src/plot-data/colours";
+import { Chromium, canRun, pictures, pixel } from "./chromium";
 import type { Wanted } from "./pictures/page";
 
-const usual = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"].map(
-  (name) => `/usr/bin/${name}`,
-);
-const executable = process.env["SHARD_CHROMIUM"] ?? usual.find((path) => existsSync(path));
-const mustRun = Boolean(process.env["SHARD_REQUIRE_BROWSER"]);
-/** A folder for pictures of all scenes, for people to look at. */
-const pictures = process.env["SHARD_VIEWER_PICTURES"];
-
-describe.skipIf(executable === undefined && !mustRun)("a panel in Chromium", () => {
-  let server: ViteDevServer;
-  let browser: Browser;
+describe.skipIf(!canRun)("a panel in Chromium", () => {
+  const chromium = new Chromium();
   let page: Page;
-  let complaints: string[] = [];
 
   beforeAll(async () => {
-    const root = fileURLToPath(new URL("../..", import.meta.url));
-    server = await createServer({
-      root,
-      configFile: `${root}vite.config.ts`,
-      server: { port: 0, host: "127.0.0.1", hmr: false, watch: null, fs: { strict: false } },
-      logLevel: "error",
-    });
-    await server.listen();
-    browser = await chromium.launch({ ...(executable ? { executablePath: executable } : {}), args: ["--no-sandbox"] });
-    page = await browser.newPage();
-    page.on("console", (message) => {
-      if (message.type() === "error") complaints.push(message.text());
-    });
-    page.on("pageerror", (error) => complaints.push(String(error)));
-    const address = server.resolvedUrls?.local[0] ?? "";
-    await page.goto(`${address}test/browser/pictures/index.html`);
+    page = await chromium.open("test/browser/pictures/index.html");
     await page.waitForFunction(() => "show" in window);
   }, 60_000);
 
-  afterAll(async () => {
-    await browser?.close();
-    await server?.close();
-  });
+  afterAll(() => chromium.close());
 
   beforeEach(() => {
-    complaints = [];
+    chromium.complaints = [];
   });
 
   /** Show a panel, wait until it has drawn what it was asked for, and give its pixels. */
@@ -66,13 +37,10 @@ describe.skipIf(executable === undefined && !mustRun)("a panel in Chromium", () 
     );
     // Two frames: the drawing follows the status, and the picture follows the drawing.
     await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
-    const picture = PNG.sync.read(await page.screenshot());
-    expect(complaints).toEqual([]);
+    const picture = await chromium.screenshot();
+    expect(chromium.complaints).toEqual([]);
     return picture;
   }
-
-  const pixel = (png: PNG, x: number, y: number) =>
-    Array.from(png.data.subarray(4 * (y * png.width + x), 4 * (y * png.width + x) + 3));
 
   describe("with pictures", () => {
     test("shows the colours of the step at the cursor, each pixel as a square", async () => {
@@ -132,6 +100,53 @@ describe.skipIf(executable === undefined && !mustRun)("a panel in Chromium", () 
       const png = await settled();
       expect(pixel(png, 0, 0)).toEqual([31, 0, 224]);
       expect(await page.evaluate(() => window.shown.reads.windows)).toBe(before);
+    });
+  });
+
+  describe("with encoded cameras", () => {
+    const size = { width: 320, height: 240 };
+    const near = (found: number[], wanted: number[]) =>
+      expect(Math.max(...found.map((value, i) => Math.abs(value - (wanted[i] as number))))).toBeLessThan(12);
+
+    for (const scene of ["video/h264", "video/h264 Annex B", "video/vp9", "video/av1", "image/png", "image/jpeg"]) {
+      test(`of ${scene} shows the frame of the step, before and after keyframes`, async (context) => {
+        const able = await page.evaluate(
+          (wanted) => window.show(JSON.parse(wanted)),
+          JSON.stringify({ scene, panel: "image", ...size }),
+        );
+        if (!able) return context.skip();
+        for (const step of [3, 8, 15, 23, 1]) {
+          await page.evaluate((step) => window.shown.view.seek(step), step);
+          const png = await settled();
+          near(pixel(png, 60, 120), [8 * step, 8 * step, 8 * step]);
+          near(pixel(png, 260, 120), [200, 0, 0]);
+        }
+      });
+    }
+
+    test("of 16-bit PNG images keeps all 16 bits", async () => {
+      await show({ scene: "depth video", panel: "image", width: 320, height: 274 }, 9);
+      await page.mouse.move(5 * 10 + 2, 60);
+      await page.waitForFunction(() => document.querySelector(".panel-readout")?.textContent?.includes("1910 mm"));
+      await page.mouse.move(5 * 10 + 2, 200);
+      await page.waitForFunction(() => document.querySelector(".panel-readout")?.textContent?.includes("no value"));
+    });
+
+    test.each([
+      ["video/ffv1", "wshard convert --video decode"],
+      ["damaged video", "damaged"],
+      ["damaged images", "damaged"],
+      ["wrong size", "the channel says 64 × 40"],
+    ])("shows why %s cannot be shown, and the page stays alive", async (scene, words) => {
+      await page.setViewportSize(size);
+      await page.evaluate(
+        (wanted) => window.show(JSON.parse(wanted)),
+        JSON.stringify({ scene, panel: "image", ...size }),
+      );
+      await page.waitForFunction(() => window.shown.status.problem !== undefined);
+      expect(await page.evaluate(() => window.shown.status.problem)).toContain(words);
+      chromium.complaints = [];
+      await show({ scene: "camera", panel: "image", ...size });
     });
   });
 
@@ -331,7 +346,6 @@ describe.skipIf(executable === undefined && !mustRun)("a panel in Chromium", () 
     for (const [name, wanted, cursor] of looks) {
       for (const theme of ["light", "dark"] as const) {
         const png = await show({ ...wanted, theme }, cursor);
-        const { writeFileSync } = await import("node:fs");
         writeFileSync(`${pictures}/${name}-${theme}.png`, PNG.sync.write(png));
       }
     }

@@ -7,6 +7,7 @@ import { Extent } from "../../plot-data/extent";
 import { colour } from "../../ui/colours";
 import { shown } from "../../ui/escape";
 import { count, value as formatted } from "../../ui/format";
+import { pixelRatio } from "../../ui/pixels";
 import { ColourBar, Controls, controlsHeight, Menu } from "../controls";
 import { gutter, type PanelProps } from "../panel";
 import { type Kind, kinds, outermost, paintRows, placesIn, type Row, rowOf, type Span } from "./cells";
@@ -65,7 +66,7 @@ export function Heatmap({ episode, subject, view, width, height, settings, chang
 
   const canvas = useRef<HTMLCanvasElement>(null);
   const ground = [colour("--sunken"), colour("--text-faint"), colour("--line-strong")] as const;
-  const ratio = typeof devicePixelRatio === "number" ? devicePixelRatio : 1;
+  const ratio = pixelRatio.value;
   // Dimensions that share a row of pixels, if there are more dimensions than rows.
   const shared = Math.max(1, Math.ceil(dimensions / (inner.height * ratio)));
 
@@ -123,7 +124,7 @@ export function Heatmap({ episode, subject, view, width, height, settings, chang
     context.drawImage(cells, left, 0, wide, inner.height);
     context.restore();
     drawDimensions(context, drawn.lines.length, inner.height, ground[1]);
-  }, [drawn, spans, map, kind, range.start, range.end, width, inner.height, ...ground]);
+  }, [drawn, spans, map, kind, range.start, range.end, width, inner.height, ...ground, ratio]);
 
   const set = (changes: JsonObject) => change({ ...settings, ...changes });
   const hover = useRef<HTMLDivElement>(null);

@@ -7,6 +7,7 @@ import { type ColourMap, colourMaps } from "../../plot-data/colours";
 import { colour } from "../../ui/colours";
 import { shown } from "../../ui/escape";
 import { value as formatted } from "../../ui/format";
+import { pixelRatio } from "../../ui/pixels";
 import { ColourBar, Controls, controlsHeight, Menu, NumberField, Segments } from "../controls";
 import { useEntriesAt } from "../entry-at";
 import type { PanelProps } from "../panel";
@@ -167,7 +168,7 @@ export function Image({ episode, subject, view, width, height, settings, change,
       // While a picture is read, the one before it stays.
       if (missing && !before && problem.value === "") return;
 
-      const ratio = devicePixelRatio;
+      const ratio = pixelRatio.value;
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
       context.clearRect(0, 0, room.width, room.height);
       if (before || problem.value !== "") return;
@@ -228,7 +229,16 @@ export function Image({ episode, subject, view, width, height, settings, change,
 
     const stop = effect(() => {
       const position = view.cursor.value;
-      void [arrived.value, zoom.value, divider.value, second.value, pointer.value, problem.value, colour("--sunken")];
+      void [
+        arrived.value,
+        zoom.value,
+        divider.value,
+        second.value,
+        pointer.value,
+        problem.value,
+        pixelRatio.value,
+        colour("--sunken"),
+      ];
       cancelAnimationFrame(frame);
       frame = requestAnimationFrame(() => draw(position));
     });
@@ -248,7 +258,7 @@ export function Image({ episode, subject, view, width, height, settings, change,
   };
   const place = placeOf(picture, room, zoom.value);
   const lineAt = place.left + divider.value * picture.width * place.size;
-  const ratio = typeof devicePixelRatio === "number" ? devicePixelRatio : 1;
+  const ratio = pixelRatio.value;
   const modes: readonly Mode[] = comparable
     ? ["truth", "prediction", "split", "blink", "difference"]
     : ["truth", "prediction"];

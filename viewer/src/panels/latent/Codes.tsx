@@ -6,6 +6,7 @@ import { samplesOf } from "../../plot-data/samples";
 import { codeCounts } from "../../plot-data/summary";
 import { colour } from "../../ui/colours";
 import { count, value as formatted } from "../../ui/format";
+import { pixelRatio } from "../../ui/pixels";
 import { useEntriesAt } from "../entry-at";
 import { gutter, type PanelProps } from "../panel";
 import { effectiveCodes, entriesOfColumns } from "./codes";
@@ -62,7 +63,7 @@ export function Codes({ episode, subject, view, width, height, report }: PanelPr
   const canvas = useRef<HTMLCanvasElement>(null);
   const ground = colour("--sunken");
   const ink = colour("--text-faint");
-  const ratio = typeof devicePixelRatio === "number" ? devicePixelRatio : 1;
+  const ratio = pixelRatio.value;
   useEffect(() => {
     const context = canvas.current?.getContext("2d");
     if (!context) return;
@@ -99,7 +100,7 @@ export function Codes({ episode, subject, view, width, height, report }: PanelPr
         context.fillText(String(book), gutter.left - 8, (book + 0.5) * row);
       }
     }
-  }, [values, columns, width, stripHeight, ground, ink]);
+  }, [values, columns, width, stripHeight, ground, ink, ratio]);
 
   const entry = entryAt ? entryAt(view.cursor.value) : -1;
   const here =

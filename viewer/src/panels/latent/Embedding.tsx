@@ -1,3 +1,4 @@
+import packed from "packed-worker:./projection-worker";
 import { effect } from "@preact/signals";
 import type { TypedArray } from "@shard-format/core";
 import { useEffect, useMemo, useRef } from "preact/hooks";
@@ -6,10 +7,11 @@ import { colourTable } from "../../plot-data/colours";
 import type { Projection } from "../../plot-data/pca";
 import { colour } from "../../ui/colours";
 import { count } from "../../ui/format";
+import { pixelRatio } from "../../ui/pixels";
+import { startPacked } from "../../worker/start";
 import { useEntriesAt } from "../entry-at";
 import { Heatmap } from "../heatmap/Heatmap";
 import type { PanelProps, PanelStatus } from "../panel";
-import ProjectionWorker from "./projection-worker?worker&inline";
 import { words } from "./words";
 
 const mostValues = 16_000_000;
@@ -46,7 +48,7 @@ export function Embedding(props: PanelProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const label = useRef<HTMLDivElement>(null);
   const place = useMemo(() => (projection ? placing(projection.points, width) : null), [projection, width]);
-  const ratio = typeof devicePixelRatio === "number" ? devicePixelRatio : 1;
+  const ratio = pixelRatio.value;
   const inks = [colour("--surface"), colour("--text-faint"), colour("--cursor"), colour("--line")] as const;
 
   const dots = useMemo(() => {
@@ -64,7 +66,7 @@ export function Embedding(props: PanelProps) {
       if (Number.isFinite(x)) context.fillRect(x - 1, y - 1, 2, 2);
     }
     return layer;
-  }, [projection, place, inks.join()]);
+  }, [projection, place, inks.join(), ratio]);
 
   useEffect(() => {
     if (!projection || !place || !entryAt) return;
@@ -111,7 +113,7 @@ export function Embedding(props: PanelProps) {
       stop();
       cancelAnimationFrame(frame);
     };
-  }, [projection, place, entryAt, dots, ...inks]);
+  }, [projection, place, entryAt, dots, ...inks, ratio]);
 
   /** The entry whose point is nearest to the pointer, within 20 pixels. */
   const nearest = (event: MouseEvent): number => {
@@ -174,25 +176,18 @@ async function readProjection({ episode, subject }: PanelProps, signal: AbortSig
   return inWorker(window.values, channel.dimensions, signal);
 }
 
-function inWorker(values: TypedArray, width: number, signal: AbortSignal | undefined): Promise<Projection> {
-  return new Promise((resolve, reject) => {
-    const worker = new ProjectionWorker();
-    const end = () => {
-      worker.terminate();
-      reject(new DOMException("nobody waits for the projection", "AbortError"));
-    };
-    signal?.addEventListener("abort", end, { once: true });
-    worker.onmessage = ({ data }: MessageEvent<Projection>) => {
-      worker.terminate();
-      signal?.removeEventListener("abort", end);
-      resolve(data);
-    };
-    worker.onerror = () => {
-      worker.terminate();
-      reject(new Error(words.failed));
-    };
-    worker.postMessage({ values, width });
-  });
+async function inWorker(values: TypedArray, width: number, signal: AbortSignal | undefined): Promise<Projection> {
+  const worker = await startPacked(packed);
+  try {
+    return await new Promise((resolve, reject) => {
+      signal?.addEventListener("abort", () => reject(new DOMException("nobody waits any longer", "AbortError")));
+      worker.onmessage = ({ data }: MessageEvent<Projection>) => resolve(data);
+      worker.onerror = () => reject(new Error(words.failed));
+      worker.postMessage({ values, width });
+    });
+  } finally {
+    worker.terminate();
+  }
 }
 
 /** Where the point of an entry is, with the same scale in both directions. */

@@ -6,6 +6,7 @@ import { type ColourMap, colourMaps } from "../../plot-data/colours";
 import { colour } from "../../ui/colours";
 import { shown } from "../../ui/escape";
 import { count, value as formatted } from "../../ui/format";
+import { pixelRatio } from "../../ui/pixels";
 import { ColourBar, Controls, controlsHeight, Menu, NumberField } from "../controls";
 import { useEntriesAt } from "../entry-at";
 import type { PanelProps, PanelStatus } from "../panel";
@@ -122,8 +123,7 @@ export function Points({ episode, subject, view, width, height, settings, change
       const box = bounds.value;
       if (box === null) return;
       const eye = eyeOf(orbit.value, box, up, room.width / room.height);
-      const ratio = devicePixelRatio;
-      renderer.draw(eye.matrix, size * ratio);
+      renderer.draw(eye.matrix, size * pixelRatio.value);
       for (const [axis, name] of names.entries()) {
         const place = axes === null ? null : projected(eye.matrix, axes.ends[axis as 0 | 1 | 2]);
         const label = name.current;
@@ -181,7 +181,7 @@ export function Points({ episode, subject, view, width, height, settings, change
     element.addEventListener("webglcontextrestored", restored);
     const stop = effect(() => {
       const position = view.cursor.value;
-      void [arrived.value, orbit.value, problem.value, bounds.value, colour("--surface")];
+      void [arrived.value, orbit.value, problem.value, bounds.value, pixelRatio.value, colour("--surface")];
       cancelAnimationFrame(frame);
       frame = requestAnimationFrame(() => draw(position));
     });
@@ -210,7 +210,7 @@ export function Points({ episode, subject, view, width, height, settings, change
     };
   };
   if (!hasGraphics) return null; // the frame of the panel shows why
-  const ratio = typeof devicePixelRatio === "number" ? devicePixelRatio : 1;
+  const ratio = pixelRatio.value;
   const text = (one: ColourBy) =>
     one in words.by ? words.by[one as keyof typeof words.by] : words.column(Number(one.slice(7)));
 
@@ -276,7 +276,7 @@ export function Points({ episode, subject, view, width, height, settings, change
           </span>
         ))}
         <span class="points-grid">{grid.value}</span>
-        {by !== "own" && (
+        {by !== "own" && bounds.value !== null && (
           <ColourBar
             map={map}
             min={formatted(span.value.min)}

@@ -33,20 +33,22 @@ export interface Shown {
 
 declare global {
   interface Window {
-    show: (wanted: Wanted) => void;
+    /** false: this browser cannot make the scene. */
+    show: (wanted: Wanted) => Promise<boolean>;
     shown: Shown;
   }
 }
 
-window.show = ({ scene: name, panel: wanted, width, height, theme = "light", settings = {} }) => {
+window.show = async ({ scene: name, panel: wanted, width, height, theme = "light", settings = {} }) => {
   const place = document.getElementById("panel") as HTMLElement;
   render(null, place);
   showTheme(theme);
   place.style.width = `${width}px`;
   place.style.height = `${height}px`;
-  const scene = scenes[name]?.();
+  const scene = await scenes[name]?.();
   const panel = panels.find((one) => one.name === wanted);
   if (scene === undefined || panel === undefined) throw new Error(`no scene ${name} or no panel ${wanted}`);
+  if (scene.channels.length === 0) return false;
   const reads = new MadeUpReads(scene);
   const facts: EpisodeFacts = {
     row: 0,
@@ -92,4 +94,5 @@ window.show = ({ scene: name, panel: wanted, width, height, theme = "light", set
     );
   };
   draw();
+  return true;
 };

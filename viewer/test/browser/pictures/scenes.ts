@@ -3,6 +3,7 @@
 import type { TypedArray } from "@shard-format/core";
 import type { ChannelFacts } from "../../../src/model/facts";
 import type { MadeUpChannel, Scene } from "./reads";
+import { type Encoded, encodeDepth, encodeImages, encodeStream, sides, steps as videoSteps } from "./videos";
 
 /** A channel with `values` of `shape` a step; everything else as in most files. */
 function channel(values: TypedArray, shape: readonly number[], more: Partial<ChannelFacts> = {}): MadeUpChannel {
@@ -80,7 +81,35 @@ function noise(i: number): number {
   return x - Math.floor(x);
 }
 
-export const scenes: Readonly<Record<string, () => Scene>> = {
+function video(encoded: Encoded | null): Scene {
+  if (encoded === null) return { length: 0, channels: [] };
+  const { contentType, packets, extradata, dtype = "u8", shape = [sides.height, sides.width, 3] } = encoded;
+  const dimensions = shape.reduce((product, size) => product * size, 1);
+  const row = facts({
+    layout: "video",
+    dtype,
+    shape,
+    dimensions,
+    length: videoSteps,
+    contentType,
+    unit: dtype === "u16" ? "mm" : "",
+  });
+  return { length: videoSteps, channels: [{ facts: row, packets, extradata }] };
+}
+
+/** A stream whose packets are not those of its codec from some step on. */
+function damaged(scene: Scene): Scene {
+  const channels = scene.channels.map((one) => ({
+    ...one,
+    packets: (one.packets ?? []).map((packet) => ({
+      ...packet,
+      data: packet.data.map((byte, i) => byte ^ ((i * 37) & 255)),
+    })),
+  }));
+  return { ...scene, channels };
+}
+
+export const scenes: Readonly<Record<string, () => Scene | Promise<Scene>>> = {
   camera() {
     return { length: 64, channels: [channel(corridor(64, 120, 160), [120, 160, 3])] };
   },
@@ -225,6 +254,39 @@ export const scenes: Readonly<Record<string, () => Scene>> = {
     return {
       length: 300,
       channels: [channel(values, [32], { dtype: "f32", lane: "omen", id: "latent_action", model: "m" })],
+    };
+  },
+  "video/h264": async () => video(await encodeStream("video/h264", "avc1.42001f", { avc: { format: "avc" } })),
+  "video/h264 Annex B": async () =>
+    video(await encodeStream("video/h264", "avc1.42001f", { avc: { format: "annexb" } })),
+  "video/vp9": async () => video(await encodeStream("video/vp9", "vp09.00.10.08")),
+  "video/av1": async () => video(await encodeStream("video/av1", "av01.0.04M.08")),
+  "image/png": async () => video(await encodeImages("image/png")),
+  "image/jpeg": async () => video(await encodeImages("image/jpeg")),
+  "depth video": async () => video(await encodeDepth()),
+  "video/ffv1"() {
+    const packets = Array.from({ length: videoSteps }, (_, step) => ({
+      data: new Uint8Array(8),
+      number: step,
+      step,
+      isKeyframe: true,
+      isHidden: false,
+    }));
+    return video({ contentType: "video/ffv1", packets, extradata: new Uint8Array(0) });
+  },
+  "damaged video": async () => damaged(video(await encodeStream("video/vp9", "vp09.00.10.08"))),
+  "damaged images": async () => damaged(video(await encodeImages("image/png"))),
+  "wrong size"() {
+    return encodeImages("image/png").then((encoded) => video({ ...encoded, shape: [40, 64, 3] }));
+  },
+  "two cameras"() {
+    const [a, b] = [0, 7].map((shift) => corridor(128, 240, 320, shift));
+    return {
+      length: 128,
+      channels: [
+        channel(a as Uint8Array, [240, 320, 3]),
+        channel(b as Uint8Array, [240, 320, 3], { lane: "omen", model: "m" }),
+      ],
     };
   },
 };
