@@ -130,6 +130,15 @@ class TestWhoMayAsk:
         for host in (f"localhost:{served.port}", f"LOCALHOST:{served.port}"):
             assert served.ask("/files.json", Host=host).status == 200
 
+    def test_the_name_of_the_usual_port_has_no_port(
+        self, runs: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with ViewerServer(ViewedFiles([runs])) as server:
+            monkeypatch.setattr(server, "server_port", 80)
+            given = ("127.0.0.1", "localhost", "127.0.0.1:80", "evil.example", "127.0.0.1:8080")
+            assert [server.is_own_host(host) for host in given] == [True, True, True, False, False]
+            server.server_close()
+
     def test_it_listens_on_the_loopback(self, runs: Path) -> None:
         with ViewerServer(ViewedFiles([runs])) as server:
             assert server.socket.getsockname()[0] == "127.0.0.1"
