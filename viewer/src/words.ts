@@ -67,6 +67,8 @@ export const words = {
     count: (shown: number, all: number) => (shown === all ? `${all} episodes` : `${shown} of ${all} episodes`),
     none: "No episode matches.",
     empty: "There are no episodes here.",
+    more: (count: number) => `${count} more are not shown. The filter looks at all of them.`,
+    leftOut: (count: number) => (count === 1 ? "1 file is not shown" : `${count} files are not shown`),
     recording: "recording",
     container: "no episode",
     hint: "↑ ↓ choose, Enter opens, / filters",
