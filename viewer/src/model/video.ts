@@ -5,13 +5,14 @@ import type { TypedArray } from "@shard-format/core";
 import type { ChannelFacts } from "./facts";
 import { decodePng16 } from "./png16";
 import type { Packet } from "./reads";
+import { decode } from "./stream";
 
 /** A stream that this browser cannot decode. The message says what to do. */
 export class NoDecoder extends Error {}
 
 /**
- * The frames of the steps from `start` up to `end`, in C order. Colours are four bytes a pixel: red, green, blue and
- * opacity. `packets` are those that the steps need, from a keyframe on.
+ * The frames of the steps from `start` up to `end`, in C order, or why one of them cannot be shown. Colours are four
+ * bytes a pixel: red, green, blue and opacity. `packets` are those that the steps need, from a keyframe on.
  */
 export async function decodePackets(
   channel: ChannelFacts,
@@ -20,16 +21,15 @@ export async function decodePackets(
   start: number,
   end: number,
   signal: AbortSignal,
-): Promise<TypedArray[]> {
+): Promise<(TypedArray | Error)[]> {
   const type = channel.contentType.toLowerCase();
   const frames =
     type === "image/png" || type === "image/jpeg"
-      ? await decodeImages(channel, type, packets, signal)
+      ? await decodeImages(channel, type, packets)
       : await decodeStream(channel, type, packets, extradata, start, end, signal);
+  signal.throwIfAborted();
   return Array.from({ length: end - start }, (_, i) => {
-    const frame = frames.get(start + i);
-    if (frame === undefined) throw new Error(`${channel.key}: the decoder gave no frame for step ${start + i}`);
-    return frame;
+    return frames.get(start + i) ?? new Error(`${channel.key}: the decoder gave no picture for step ${start + i}`);
   });
 }
 
@@ -37,24 +37,28 @@ async function decodeImages(
   channel: ChannelFacts,
   type: string,
   packets: readonly Packet[],
-  signal: AbortSignal,
-): Promise<Map<number, TypedArray>> {
+): Promise<Map<number, TypedArray | Error>> {
+  const decodeOne = async ({ data, step }: Packet): Promise<TypedArray> => {
+    if (type === "image/png" && channel.dtype === "u16") return decodePng16(data, sides(channel));
+    const stated = type === "image/png" ? sidesOfPng(data) : sidesOfJpeg(data);
+    const damaged = `${channel.key}: the picture of step ${step} is damaged or not ${type}`;
+    if (stated === null) throw new Error(damaged);
+    checkSize(channel, stated.width, stated.height, step);
+    const bitmap = await createImageBitmap(new Blob([data as Uint8Array<ArrayBuffer>], { type })).catch(() => {
+      throw new Error(damaged);
+    });
+    try {
+      return pixelsOf(bitmap, stated.width, stated.height);
+    } finally {
+      bitmap.close();
+    }
+  };
   const shown = packets.filter((packet) => !packet.isHidden);
   const frames = await Promise.all(
-    shown.map(async ({ data, step }): Promise<[number, TypedArray]> => {
-      if (type === "image/png" && channel.dtype === "u16") return [step, await decodePng16(data, sides(channel))];
-      const bitmap = await createImageBitmap(new Blob([data as Uint8Array<ArrayBuffer>], { type })).catch(() => {
-        throw new Error(`${channel.key}: the picture of step ${step} is damaged or not ${type}`);
-      });
-      try {
-        checkSize(channel, bitmap.width, bitmap.height, step);
-        return [step, pixelsOf(bitmap, bitmap.width, bitmap.height)];
-      } finally {
-        bitmap.close();
-      }
+    shown.map(async (packet): Promise<[number, TypedArray | Error]> => {
+      return [packet.step, await decodeOne(packet).catch((error: Error) => error)];
     }),
   );
-  signal.throwIfAborted();
   return new Map(frames);
 }
 
@@ -66,82 +70,29 @@ async function decodeStream(
   start: number,
   end: number,
   signal: AbortSignal,
-): Promise<Map<number, TypedArray>> {
+): Promise<Map<number, TypedArray | Error>> {
   const config = await supported(channel, type, packets, extradata);
-  const frames = new Map<number, TypedArray>();
+  const frames = new Map<number, TypedArray | Error>();
   const wanted = new Map<number, number>();
   for (const packet of packets) {
     if (!packet.isHidden && packet.step >= start && packet.step < end) wanted.set(packet.number, packet.step);
   }
-  const copies: Promise<void>[] = [];
-  let failure: unknown = null;
-  const decoder = new VideoDecoder({
-    output(frame) {
-      const step = wanted.get(frame.timestamp);
-      const copy = async () => {
-        if (step === undefined) return;
-        checkSize(channel, frame.displayWidth, frame.displayHeight, step);
-        frames.set(step, await copyPixels(frame));
-      };
-      copies.push(
-        copy()
-          .catch((error: unknown) => {
-            failure ??= error;
-          })
-          .finally(() => frame.close()),
-      );
-    },
-    error(error) {
-      failure ??= error;
-    },
-  });
+  const take = async (frame: VideoFrame) => {
+    const step = wanted.get(frame.timestamp) as number;
+    checkSize(channel, frame.displayWidth, frame.displayHeight, step);
+    frames.set(step, await copyPixels(frame));
+  };
   try {
-    decoder.configure(config);
-    let latest = -Infinity;
-    let keyframe = -Infinity;
-    for (const packet of packets) {
-      if (packet.isKeyframe) {
-        // Two streams were joined here: nothing of the first one may be used for the second.
-        if (packet.step <= latest && decoder.state === "configured") {
-          await decoder.flush();
-          decoder.configure(config);
-        }
-        keyframe = packet.step;
-      }
-      if (packet.step < keyframe && keyframe <= start) continue;
-      latest = Math.max(latest, packet.step);
-      if (decoder.state !== "configured") break;
-      decoder.decode(
-        new EncodedVideoChunk({
-          type: packet.isKeyframe ? "key" : "delta",
-          timestamp: packet.number,
-          data: packet.data as Uint8Array<ArrayBuffer>,
-        }),
-      );
-      // A decoder that is given a long stream at once keeps all of its frames.
-      while (decoder.decodeQueueSize > 16 && failure === null) await dequeued(decoder, signal);
-      signal.throwIfAborted();
-    }
-    if (decoder.state === "configured") await decoder.flush();
-    await Promise.all(copies);
-  } catch (error) {
-    failure ??= error;
-  } finally {
-    if (decoder.state !== "closed") decoder.close();
+    await decode(channel, config, packets, { numbers: new Set(wanted.keys()), take, signal });
+  } catch (failure) {
+    signal.throwIfAborted();
+    // What was decoded before the damage can be seen.
+    const reason = failure instanceof Error ? failure.message : String(failure);
+    const isOfDecoder = failure instanceof DOMException;
+    const error = new Error(isOfDecoder ? `${channel.key}: the stream is damaged: ${reason}` : reason);
+    for (const step of wanted.values()) if (!frames.has(step)) frames.set(step, error);
   }
-  signal.throwIfAborted();
-  if (failure instanceof DOMException) throw new Error(`${channel.key}: the stream is damaged: ${failure.message}`);
-  if (failure !== null) throw failure;
   return frames;
-}
-
-function dequeued(decoder: VideoDecoder, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    decoder.addEventListener("dequeue", () => resolve(), { once: true });
-    signal.addEventListener("abort", () => resolve(), { once: true });
-    // A decoder that has failed dequeues nothing.
-    setTimeout(resolve, 1000);
-  });
 }
 
 async function supported(
@@ -158,7 +109,7 @@ async function supported(
     throw new NoDecoder(`This browser has no VideoDecoder, or the page is not from a secure address. ${hint}`);
   }
   const [height = 0, width = 0] = channel.shape;
-  const config: VideoDecoderConfig = { codec, codedWidth: width, codedHeight: height, optimizeForLatency: false };
+  const config: VideoDecoderConfig = { codec, codedWidth: width, codedHeight: height, optimizeForLatency: true };
   config.colorSpace = type === "video/vp9" ? coloursOfVp9(first) : bt601;
   if (extradata.length > 0 && type !== "video/vp9") config.description = extradata as Uint8Array<ArrayBuffer>;
   const { supported } = await VideoDecoder.isConfigSupported(config).catch(() => ({ supported: false }));
@@ -242,6 +193,27 @@ function hevcName(record: Uint8Array): string {
 function sides(channel: ChannelFacts): { height: number; width: number } {
   const [height = 0, width = 0] = channel.shape;
   return { height, width };
+}
+
+/** What a PNG file says about its size. */
+function sidesOfPng(data: Uint8Array): { height: number; width: number } | null {
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  if (data.length < 24 || view.getUint32(0) !== 0x89504e47) return null;
+  return { width: view.getUint32(16), height: view.getUint32(20) };
+}
+
+/** What the first frame header of a JPEG file says about its size. */
+export function sidesOfJpeg(data: Uint8Array): { height: number; width: number } | null {
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  if (data.length < 4 || view.getUint16(0) !== 0xffd8) return null;
+  for (let at = 2; at + 9 <= data.length && data[at] === 0xff; ) {
+    const marker = data[at + 1] as number;
+    const isHeader = marker >= 0xc0 && marker <= 0xcf && marker !== 0xc4 && marker !== 0xc8 && marker !== 0xcc;
+    if (isHeader) return { height: view.getUint16(at + 5), width: view.getUint16(at + 7) };
+    // Bytes that fill up have no length.
+    at += marker === 0xff ? 1 : 2 + view.getUint16(at + 2);
+  }
+  return null;
 }
 
 /** Before memory is made for pixels: the stream may claim any size (W-VID-6). */

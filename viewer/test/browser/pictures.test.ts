@@ -1,26 +1,37 @@
 // Panels in Chromium: what their pixels show, and how fast they follow the cursor.
 
 import { writeFileSync } from "node:fs";
-import type { Page } from "playwright-core";
+import type { Browser, Page } from "playwright-core";
 import { PNG } from "pngjs";
+import type { ViteDevServer } from "vite";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { codeColour } from "../../src/plot-data/colours";
-import { Chromium, canRun, pictures, pixel } from "./chromium";
+import { hasNoBrowser, launch, type Watched, watch } from "./harness";
 import type { Wanted } from "./pictures/page";
+import { decoded, pictures, pixel, serveSources } from "./pictures/sources";
 
-describe.skipIf(!canRun)("a panel in Chromium", () => {
-  const chromium = new Chromium();
+describe.skipIf(hasNoBrowser)("a panel in Chromium", () => {
+  let server: ViteDevServer;
+  let browser: Browser;
   let page: Page;
+  let watched: Watched;
 
   beforeAll(async () => {
-    page = await chromium.open("test/browser/pictures/index.html");
+    server = await serveSources();
+    browser = await launch();
+    page = await browser.newPage();
+    watched = watch(page);
+    await page.goto(`${server.resolvedUrls?.local[0] ?? ""}test/browser/pictures/index.html`);
     await page.waitForFunction(() => "show" in window);
-  }, 60_000);
+  });
 
-  afterAll(() => chromium.close());
+  afterAll(async () => {
+    await browser?.close();
+    await server?.close();
+  });
 
   beforeEach(() => {
-    chromium.complaints = [];
+    watched.errors.length = 0;
   });
 
   /** Show a panel, wait until it has drawn what it was asked for, and give its pixels. */
@@ -37,8 +48,8 @@ describe.skipIf(!canRun)("a panel in Chromium", () => {
     );
     // Two frames: the drawing follows the status, and the picture follows the drawing.
     await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
-    const picture = await chromium.screenshot();
-    expect(chromium.complaints).toEqual([]);
+    const picture = decoded(await page.screenshot());
+    expect(watched.errors).toEqual([]);
     return picture;
   }
 
@@ -65,6 +76,17 @@ describe.skipIf(!canRun)("a panel in Chromium", () => {
         settings: { mode: "difference" },
       });
       expect(pixel(difference, 40, 160)).toEqual([253, 231, 37]);
+    });
+
+    test("shows what was predicted some steps before, next to what came", async () => {
+      const wanted = { scene: "horizon", panel: "image", width: 320, height: 354, settings: { ahead: 2 } };
+      const later = await show(wanted, 5);
+      expect([pixel(later, 40, 160), pixel(later, 280, 160)]).toEqual([
+        [100, 100, 100],
+        [101, 101, 101],
+      ]);
+      const early = await show(wanted, 1); // nobody had predicted anything two steps before
+      expect(pixel(early, 280, 160)).toEqual([20, 20, 20]);
     });
 
     test("shows channel-first pictures that are described so", async () => {
@@ -95,6 +117,8 @@ describe.skipIf(!canRun)("a panel in Chromium", () => {
 
     test("follows the cursor inside a group without asking anybody", async () => {
       await show({ scene: "camera", panel: "image", width: 640, height: 480 });
+      await page.evaluate(() => window.shown.view.seek(1));
+      await page.waitForFunction(() => window.shown.reads.windows > 1);
       const before = await page.evaluate(() => window.shown.reads.windows);
       await page.evaluate(() => window.shown.view.seek(31));
       const png = await settled();
@@ -124,12 +148,56 @@ describe.skipIf(!canRun)("a panel in Chromium", () => {
       });
     }
 
+    test("far from their keyframe are decoded once, by the decoder that decoded those before", async (context) => {
+      await page.evaluate(() => {
+        const real = VideoDecoder.prototype.decode;
+        const counted = { chunks: 0 };
+        Object.assign(window, { counted });
+        VideoDecoder.prototype.decode = function (chunk) {
+          counted.chunks++;
+          real.call(this, chunk);
+        };
+      });
+      const wanted = { scene: "long stretches", panel: "image", ...size };
+      if (!(await page.evaluate((wanted) => window.show(JSON.parse(wanted)), JSON.stringify(wanted)))) context.skip();
+      for (const step of [0, 10, 63, 64, 127, 128, 191, 192, 255, 256, 259, 100, 30]) {
+        await page.evaluate((step) => window.shown.view.seek(step), step);
+        await page.waitForFunction((step) => window.shown.status.summary?.endsWith(`entry ${step}`), step);
+        const grey = 8 * (step % 24);
+        near(pixel(await settled(), 60, 120), [grey, grey, grey]);
+      }
+      const jump = async (step: number) => {
+        await page.evaluate((wanted) => window.show(JSON.parse(wanted)), JSON.stringify(wanted));
+        await page.evaluate((step) => window.shown.view.seek(step), step);
+        await page.waitForFunction((step) => window.shown.status.summary?.endsWith(`entry ${step}`), step);
+        near(pixel(await settled(), 60, 120), [8 * (step % 24), 8 * (step % 24), 8 * (step % 24)]);
+      };
+      // Each packet once, but for the first picture, which is decoded alone.
+      const chunks = await page.evaluate(() => (window as unknown as { counted: { chunks: number } }).counted.chunks);
+      expect(chunks).toBeLessThanOrEqual(260 + 1);
+      for (const step of [230, 119, 120]) await jump(step);
+    });
+
     test("of 16-bit PNG images keeps all 16 bits", async () => {
       await show({ scene: "depth video", panel: "image", width: 320, height: 274 }, 9);
       await page.mouse.move(5 * 10 + 2, 60);
       await page.waitForFunction(() => document.querySelector(".panel-readout")?.textContent?.includes("1910 mm"));
       await page.mouse.move(5 * 10 + 2, 200);
       await page.waitForFunction(() => document.querySelector(".panel-readout")?.textContent?.includes("no value"));
+    });
+
+    test("shows the others if one of them is damaged", async () => {
+      const wanted = { scene: "one damaged image", panel: "image", ...size };
+      await page.evaluate((wanted) => window.show(JSON.parse(wanted)), JSON.stringify(wanted));
+      for (const [step, words] of [
+        [4, "entry 4"],
+        [5, "the picture of step 5 is damaged"],
+        [6, "entry 6"],
+      ] as const) {
+        await page.evaluate((step) => window.shown.view.seek(step), step);
+        await page.waitForFunction((words) => JSON.stringify(window.shown.status).includes(words), words);
+      }
+      near(pixel(await settled(), 60, 120), [48, 48, 48]);
     });
 
     test.each([
@@ -145,7 +213,7 @@ describe.skipIf(!canRun)("a panel in Chromium", () => {
       );
       await page.waitForFunction(() => window.shown.status.problem !== undefined);
       expect(await page.evaluate(() => window.shown.status.problem)).toContain(words);
-      chromium.complaints = [];
+      watched.errors.length = 0;
       await show({ scene: "camera", panel: "image", ...size });
     });
   });
@@ -264,21 +332,21 @@ describe.skipIf(!canRun)("a panel in Chromium", () => {
 
   describe("with latents", () => {
     test("shows codes as a strip of colours, and the shares of several codes in a column", async () => {
-      const png = await show({ scene: "codes", panel: "latent", width: 276, height: 144 }, 20);
+      const png = await show({ scene: "codes", panel: "latent", width: 276, height: 156 }, 20);
       expect(pixel(png, 64 + 50, 20)).toEqual(codeColour(3));
       expect(pixel(png, 64 + 150, 20)).toEqual(codeColour(7));
       expect(pixel(png, 64 + 199, 20)).toEqual(codeColour(12));
       expect(await page.locator(".code-list strong").textContent()).toBe("code 3");
       expect(await page.locator(".code-bars button").allTextContents()).toEqual(["350", "749", "121"]);
-      await page.setViewportSize({ width: 90, height: 144 });
-      const narrow = await show({ scene: "codes", panel: "latent", width: 90, height: 144 });
+      await page.setViewportSize({ width: 90, height: 156 });
+      const narrow = await show({ scene: "codes", panel: "latent", width: 90, height: 156 });
       const last = 64 + 13; // the last column has codes 7 and 12
       expect(pixel(narrow, last, 10)).toEqual(codeColour(7));
       expect(pixel(narrow, last, 58)).toEqual(codeColour(12));
     });
 
     test("goes to the next step with a code when it is clicked", async () => {
-      await show({ scene: "codes", panel: "latent", width: 276, height: 144 }, 20);
+      await show({ scene: "codes", panel: "latent", width: 276, height: 156 }, 20);
       await page.locator(".code-bars button").nth(1).click();
       expect(await page.evaluate(() => window.shown.view.cursor.value)).toBe(50);
     });
@@ -311,10 +379,28 @@ describe.skipIf(!canRun)("a panel in Chromium", () => {
     });
   });
 
-  test.runIf(pictures)("looks good", async () => {
+  test.each([
+    ["image", "no camera entries"],
+    ["image", "no values"],
+    ["points", "no points"],
+    ["heatmap", "no rows"],
+    ["latent", "no rows"],
+    ["latent", "one embedding"],
+    ["latent", "no codes"],
+  ])("of %s stays alive with %s", async (panel, scene) => {
+    await page.evaluate(
+      (wanted) => window.show(JSON.parse(wanted)),
+      JSON.stringify({ scene, panel, width: 320, height: 420 }),
+    );
+    await page.waitForFunction(() => Object.values(window.shown.status).some((one) => one !== undefined));
+    await page.evaluate(() => window.shown.view.seek(1));
+    await show({ scene: "camera", panel: "image", width: 320, height: 240 });
+  });
+
+  test.runIf(pictures)("is pictured for people to look at", async () => {
     const looks: [string, Wanted, number][] = [
       ["heatmap", { scene: "waves", panel: "heatmap", width: 640, height: 226 }, 20],
-      ["codes", { scene: "many codes", panel: "latent", width: 640, height: 144 }, 200],
+      ["codes", { scene: "many codes", panel: "latent", width: 640, height: 156 }, 200],
       ["embedding", { scene: "embedding", panel: "latent", width: 640, height: 430 }, 200],
       ["points", { scene: "points", panel: "points", width: 420, height: 340 }, 20],
       [

@@ -81,6 +81,12 @@ function noise(i: number): number {
   return x - Math.floor(x);
 }
 
+/** Steps of NaN. */
+function nothing(shape: readonly number[], length: number): Scene {
+  const size = shape.reduce((product, one) => product * one, length);
+  return { length, channels: [channel(new Float32Array(size).fill(Number.NaN), shape, { dtype: "f32" })] };
+}
+
 function video(encoded: Encoded | null): Scene {
   if (encoded === null) return { length: 0, channels: [] };
   const { contentType, packets, extradata, dtype = "u8", shape = [sides.height, sides.width, 3] } = encoded;
@@ -90,20 +96,21 @@ function video(encoded: Encoded | null): Scene {
     dtype,
     shape,
     dimensions,
-    length: videoSteps,
+    length: packets.length,
     contentType,
     unit: dtype === "u16" ? "mm" : "",
   });
-  return { length: videoSteps, channels: [{ facts: row, packets, extradata }] };
+  return { length: packets.length, channels: [{ facts: row, packets, extradata }] };
 }
 
 /** A stream whose packets are not those of its codec from some step on. */
-function damaged(scene: Scene): Scene {
+function damaged(scene: Scene, from = 0, to = videoSteps): Scene {
   const channels = scene.channels.map((one) => ({
     ...one,
     packets: (one.packets ?? []).map((packet) => ({
       ...packet,
-      data: packet.data.map((byte, i) => byte ^ ((i * 37) & 255)),
+      data:
+        packet.step < from || packet.step >= to ? packet.data : packet.data.map((byte, i) => byte ^ ((i * 37) & 255)),
     })),
   }));
   return { ...scene, channels };
@@ -261,6 +268,8 @@ export const scenes: Readonly<Record<string, () => Scene | Promise<Scene>>> = {
     video(await encodeStream("video/h264", "avc1.42001f", { avc: { format: "annexb" } })),
   "video/vp9": async () => video(await encodeStream("video/vp9", "vp09.00.10.08")),
   "video/av1": async () => video(await encodeStream("video/av1", "av01.0.04M.08")),
+  "long stretches": async () =>
+    video(await encodeStream("video/h264", "avc1.42001f", { avc: { format: "avc" } }, { length: 260, between: 120 })),
   "image/png": async () => video(await encodeImages("image/png")),
   "image/jpeg": async () => video(await encodeImages("image/jpeg")),
   "depth video": async () => video(await encodeDepth()),
@@ -276,6 +285,7 @@ export const scenes: Readonly<Record<string, () => Scene | Promise<Scene>>> = {
   },
   "damaged video": async () => damaged(video(await encodeStream("video/vp9", "vp09.00.10.08"))),
   "damaged images": async () => damaged(video(await encodeImages("image/png"))),
+  "one damaged image": async () => damaged(video(await encodeImages("image/png")), 5, 6),
   "wrong size"() {
     return encodeImages("image/png").then((encoded) => video({ ...encoded, shape: [40, 64, 3] }));
   },
@@ -288,5 +298,21 @@ export const scenes: Readonly<Record<string, () => Scene | Promise<Scene>>> = {
         channel(b as Uint8Array, [240, 320, 3], { lane: "omen", model: "m" }),
       ],
     };
+  },
+  "no camera entries": () => ({ length: 3, channels: [channel(new Uint8Array(0), [8, 8, 3], { length: 0 })] }),
+  "no values": () => nothing([16, 16], 4),
+  "no points": () => nothing([50, 4], 4),
+  "no rows": () => nothing([32], 4),
+  "one embedding": () => nothing([32], 1),
+  "no codes": () => ({ length: 3, channels: [channel(new Int32Array(0), [], { dtype: "i32", length: 0 })] }),
+  horizon() {
+    // Step t is grey of 20 t. At each step, a model has predicted 1 more than that for this step and the two after it.
+    const truth = steps(new Uint8Array(8 * 64), (i) => 20 * Math.floor(i / 64));
+    const predicted = steps(
+      new Uint8Array(8 * 3 * 64),
+      (i) => 20 * (Math.floor(i / 192) + (Math.floor(i / 64) % 3)) + 1,
+    );
+    const more = { lane: "omen", model: "m", horizon: 3 } as const;
+    return { length: 8, channels: [channel(truth, [8, 8]), channel(predicted, [3, 8, 8], more)] };
   },
 };
