@@ -16,11 +16,13 @@ export const words = {
     or: "or",
     private: "Files stay on this computer: nothing is uploaded, and the page loads nothing else.",
     kinds: "Episodes, chunks with their manifest, packs, recordings in progress, and other Shard files.",
+    beside: "Predictions and overviews in files beside an episode are shown if you drop the folder.",
     missing: (id: string) => `This link is about the episode “${id}”. Open its file to see the same view.`,
     missingFile: (name: string) => `The link names the file ${name}.`,
   },
   problem: {
     heading: "This could not be opened",
+    named: (name: string) => `${name} could not be opened`,
     details: "What the reader says",
     again: "Open something else",
     back: "Back to the episodes",
