@@ -70,7 +70,7 @@ export function colourIndex(value: number, { min, max, none }: Scale): number {
   // Half of each: the width of the range of all doubles is infinite.
   const index = Math.floor(((value / 2 - min / 2) / (max / 2 - min / 2)) * COLOURS);
   // A range with an infinite end, or narrower than what can be halved, has no places between its ends.
-  return Number.isNaN(index) ? 128 : Math.min(index, COLOURS - 1);
+  return Number.isNaN(index) ? 128 : Math.min(index, 255);
 }
 
 /** Numbers as pixels: red, green, blue, opacity. */
