@@ -36,11 +36,11 @@ UV := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(ENV)/uv/bin/
 INPUTS := pyproject.toml constraints.txt
 # Variables, because a comma would end an argument of `call`.
 DEMO_EXTRAS := gym,hdf5,plot
-TEST_EXTRAS := dev,convert,converters,rerun
+TEST_EXTRAS := dev,convert,converters,notebook,rerun
 RAY_EXTRAS := ray,remote
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo conformance ports always test test-ports $(foreach language,go typescript rust c,test-$(language) test-all-$(language)) test-quick test-stores test-convert test-bridges test-ray test-pythons test-slow test-oldest test-wheel test-fuzz test-differential test-all test-all-languages lint lint-types lint-files vectors docs bench bench-ports fuzz fuzz-files clean
+.PHONY: help environments demo conformance ports always test test-ports $(foreach language,go typescript rust c,test-$(language) test-all-$(language)) test-quick test-stores test-convert test-bridges test-ray test-pythons test-slow test-oldest test-wheel test-fuzz test-differential test-all test-all-languages lint lint-types lint-files vectors docs bench bench-ports fuzz fuzz-files viewer test-viewer clean
 
 help:
 	@echo "make demo      install into its own environment and show everything at work (about a minute)"
@@ -51,6 +51,7 @@ help:
 	@echo "make test-convert  converters, with files that the libraries of other formats wrote"
 	@echo "make test-pythons  the core tests on every other Python that this machine has or can get"
 	@echo "make test-ports    the tests of the Go, TypeScript, Rust and C libraries, where their tools are installed"
+	@echo "make viewer        builds the viewer into src/wshard/viewer; make test-viewer tests it in Node and in Chromium"
 	@echo "make conformance   asks the conformance program of every language about every vector; writes spec/CONFORMANCE.md"
 	@echo "make lint      ruff, mypy, codespell, and the generated files"
 	@echo "make vectors   regenerate spec/vectors"
@@ -143,7 +144,7 @@ demo: $(ENV)/demo/.ready
 	$(call show,A world model trained on recorded episodes,pendulum_world_model.py,demo-out/episodes)
 	$(call show,A dataset of Minari,import_minari.py,demo-out)
 	$(call show,Packs of samples and of these episodes,packs.py,demo-out demo-out/episodes)
-	@printf '\nDone. Pictures to look at: demo-out/ep_001.png, demo-out/episodes.png\n'
+	@printf '\nDone. Pictures to look at: demo-out/ep_001.png, demo-out/episodes.png\nTo see all of it in your browser: $(ENV)/demo/bin/wshard view demo-out\n'
 
 # Files are checked while the tests run.
 test: $(ENV)/test/.ready
@@ -178,6 +179,18 @@ ports/c/conformance/run: always
 # Not `npm ci`, which refuses a lock file without the optional packages of every other platform.
 ports/typescript/node_modules/.ready: ports/typescript/package-lock.json
 	@cd ports/typescript && $(NPM) install --silent --no-save --no-audit --no-fund && touch node_modules/.ready
+
+viewer/node_modules/.ready: viewer/package-lock.json
+	@cd viewer && $(NPM) install --silent --no-save --no-audit --no-fund && touch node_modules/.ready
+
+# The page that the Python package carries. It is tracked, so that only those who change the viewer need Node.
+viewer: viewer/node_modules/.ready
+	@cd viewer && NODE_ENV=production $(NPM) run --silent build
+	@mkdir -p src/wshard/viewer && cp viewer/dist/viewer.html src/wshard/viewer/viewer.html
+
+# The tests in Chromium, where it is installed, take some minutes: every invalid vector is opened.
+test-viewer: viewer/node_modules/.ready
+	cd viewer && $(NPM) run --silent lint && $(NPM) test --silent && $(NPM) run --silent test:browser
 
 always:
 
@@ -223,7 +236,7 @@ test-pythons: $(ENV)/test/.ready $(ENV)/newer-pythons/.ready
 	tests/packaging/newer_pythons test $(ENV)/newer-pythons
 
 # The longest first, so that `make -j 2 test-all` has both processors busy to the end.
-test-all: test-slow test-pythons test-all-languages test-bridges test-ray test-stores test-convert lint-types test-oldest test-differential test-fuzz test-wheel
+test-all: test-slow test-pythons test-all-languages $(if $(filter typescript,$(LANGUAGES)),test-viewer) test-bridges test-ray test-stores test-convert lint-types test-oldest test-differential test-fuzz test-wheel
 
 test-slow: $(ENV)/test/.ready ports
 	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES) --dist worksteal --ignore=tests/convert

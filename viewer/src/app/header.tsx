@@ -1,0 +1,205 @@
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { words as compareWords } from "../compare/words";
+import { useAnswer } from "../model/hooks";
+import type { App } from "../state/app";
+import { showTheme, theme } from "../ui/colours";
+import { shown } from "../ui/escape";
+import * as format from "../ui/format";
+import { Icon } from "../ui/icons";
+import { words } from "../words";
+import { Mark } from "./open-screen";
+
+export function Header({ app }: { readonly app: App }) {
+  const { header } = words;
+  const open = app.episode.value;
+  const isEpisode = open !== null && app.screen.value === "episode";
+  const canListAll = app.library.rows.value.length > 1;
+  return (
+    <header class="header">
+      <button type="button" class="brand" onClick={() => app.showStart()} title={header.start}>
+        <Mark />
+        <span class="wide">{words.name}</span>
+      </button>
+      <nav class="crumbs" aria-label={words.table.heading}>
+        {app.title.value !== "" && (
+          <button
+            type="button"
+            class="crumb"
+            disabled={!canListAll || app.screen.value === "episodes"}
+            onClick={() => app.showTable()}
+          >
+            {shown(app.title.value)}
+          </button>
+        )}
+        {isEpisode && <EpisodeFactsLine app={app} />}
+      </nav>
+      <div class="tools">
+        {isEpisode && <Traffic app={app} />}
+        {isEpisode && (
+          <button
+            type="button"
+            class="tool narrow"
+            aria-label={header.channels}
+            aria-expanded={app.isTreeOpen.value}
+            onClick={() => {
+              app.isTreeOpen.value = !app.isTreeOpen.value;
+            }}
+          >
+            <Icon name="list" />
+          </button>
+        )}
+        {isEpisode && (
+          <button
+            type="button"
+            class="tool"
+            aria-label={compareWords.open}
+            title={compareWords.hint}
+            aria-pressed={app.compare.value !== null}
+            onClick={() => {
+              app.compare.value = app.compare.peek() === null ? {} : null;
+            }}
+          >
+            <Icon name="compare" />
+          </button>
+        )}
+        {isEpisode && <CopyLink app={app} />}
+        <button
+          type="button"
+          class="tool"
+          aria-label={header.theme}
+          title={header.theme}
+          onClick={() => {
+            const next = theme.value === "dark" ? "light" : "dark";
+            showTheme(next);
+            remember(next);
+          }}
+        >
+          <Icon name={theme.value === "dark" ? "sun" : "moon"} />
+        </button>
+        <button
+          type="button"
+          class="tool"
+          aria-label={header.help}
+          title={`${header.help} (?)`}
+          onClick={() => {
+            app.isHelpOpen.value = true;
+          }}
+        >
+          <Icon name="help" />
+        </button>
+      </div>
+    </header>
+  );
+}
+
+function EpisodeFactsLine({ app }: { readonly app: App }) {
+  const { header } = words;
+  const model = app.episode.value?.model.value;
+  if (model === undefined) return null;
+  const { facts } = model;
+  const clock = facts.rate === null ? header.noClock : header.hz(format.value(facts.rate));
+  return (
+    <>
+      <h1 class="crumb-id" title={shown(facts.id)}>
+        {shown(facts.id)}
+      </h1>
+      <span class="facts">
+        {facts.envId !== "" && <span>{shown(facts.envId)}</span>}
+        {facts.task !== "" && <span title={shown(facts.task)}>{shown(facts.task)}</span>}
+        <span>{header.steps(format.count(facts.length))}</span>
+        <span>{facts.hasTimestamps ? header.timestamps : clock}</span>
+        {facts.chunks > 1 && <span>{header.chunks(facts.chunks)}</span>}
+      </span>
+      {facts.isUnfinished && <span class="badge live">{header.unfinished}</span>}
+      {facts.problems.length > 0 && (
+        <button
+          type="button"
+          class="badge warn"
+          title={facts.problems.map(shown).join("\n")}
+          onClick={() => {
+            app.tab.value = "metadata"; // which has them all
+          }}
+        >
+          {header.problems(facts.problems.length)}
+        </button>
+      )}
+    </>
+  );
+}
+
+/** How much of the file was read. */
+function Traffic({ app }: { readonly app: App }) {
+  const model = app.episode.value?.model.value;
+  const tick = useSignal(0);
+  useEffect(() => {
+    const timer = setInterval(() => {
+      if (!document.hidden) tick.value++;
+    }, 2000);
+    return () => clearInterval(timer);
+  }, []);
+  const { value } = useAnswer(() => model?.reads.traffic() ?? null, [model, tick.value]);
+  if (model === undefined) return null;
+  const size = model.facts.files.reduce((sum, file) => sum + file.size, 0);
+  if (size === 0) return null;
+  return (
+    <span class="traffic wide" title={value === undefined ? "" : `${format.count(value.requests)} reads`}>
+      {value === undefined ? format.bytes(size) : words.header.read(format.bytes(value.bytes), format.bytes(size))}
+    </span>
+  );
+}
+
+function CopyLink({ app }: { readonly app: App }) {
+  const isCopied = useSignal(false);
+  const { header } = words;
+  const copy = async () => {
+    const url = new URL(location.href);
+    url.hash = app.link();
+    try {
+      await navigator.clipboard.writeText(url.href);
+    } catch {
+      history.replaceState(null, "", url.hash); // the address bar has it, at least
+    }
+    isCopied.value = true;
+    setTimeout(() => {
+      isCopied.value = false;
+    }, 2500);
+  };
+  return (
+    <>
+      <button type="button" class="tool" aria-label={header.copyLink} title={header.copyLink} onClick={copy}>
+        <Icon name="link" />
+      </button>
+      <span class="toast" role="status">
+        {isCopied.value ? (app.source.value === "" ? header.copiedFile : header.copied) : ""}
+      </span>
+    </>
+  );
+}
+
+const themeKey = "shard-viewer-theme";
+
+function remember(name: string): void {
+  try {
+    localStorage.setItem(themeKey, name);
+  } catch {
+    // Files on a disk may have no storage.
+  }
+}
+
+/** Follows the system until the user chooses. */
+export function startTheme(): void {
+  let chosen: string | null = null;
+  try {
+    chosen = localStorage.getItem(themeKey);
+  } catch {
+    // As above.
+  }
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const follow = () => showTheme(dark.matches ? "dark" : "light");
+  if (chosen === "dark" || chosen === "light") showTheme(chosen);
+  else {
+    follow();
+    dark.addEventListener("change", follow);
+  }
+}

@@ -1,0 +1,64 @@
+import { render } from "preact";
+import { startTheme } from "./app/header";
+import { startKeyboard } from "./app/keyboard";
+import { openAddress } from "./app/open-screen";
+import { Page } from "./app/page";
+import { listNotebook, readFromNotebook } from "./notebook";
+import { App } from "./state/app";
+import type { Given } from "./worker/protocol";
+import "./ui/theme.css";
+import "./ui/page.css";
+
+/** How the page finds its data: `wshard view` and `to_html` fill in the element `configuration`. */
+interface Configuration {
+  readonly server?: boolean;
+  readonly embedded?: readonly { readonly name: string; readonly base64: string }[];
+  readonly title?: string;
+  /** A notebook: the kernel gives the data. */
+  readonly widget?: boolean;
+}
+
+function readConfiguration(): Configuration {
+  try {
+    return JSON.parse(document.getElementById("configuration")?.textContent ?? "{}") as Configuration;
+  } catch {
+    return {};
+  }
+}
+
+/** The token of `wshard view`. It leaves the address at once, and is kept in memory only. */
+function takeToken(): string {
+  const parts = new URLSearchParams(location.hash.slice(1));
+  const token = parts.get("token") ?? "";
+  if (token !== "") {
+    parts.delete("token");
+    const rest = parts.toString();
+    history.replaceState(null, "", rest === "" ? location.pathname + location.search : `#${rest}`);
+  }
+  return token;
+}
+
+function start(): void {
+  const place = document.getElementById("app");
+  if (place === null) return;
+  startTheme();
+  const token = takeToken();
+  const { server, embedded, title, widget } = readConfiguration();
+  const app = new App(widget ? readFromNotebook : undefined);
+  startKeyboard(app);
+  const link = app.readAddress();
+  app.wanted.value = link;
+  render(<Page app={app} />, place);
+  if (server) {
+    const given: Given = { kind: "server", base: new URL(".", location.href).href.replace(/#.*$/, ""), token };
+    void app.list(given, title ?? location.host);
+  } else if (embedded !== undefined) {
+    void app.list({ kind: "embedded", files: embedded }, title ?? embedded[0]?.name ?? "");
+  } else if (widget) {
+    void listNotebook().then(({ given, title }) => app.list(given, title));
+  } else if (link.source !== "") {
+    openAddress(app, link.source);
+  }
+}
+
+start();

@@ -1,0 +1,21 @@
+export const words = {
+  title: "Latent",
+  reading: "reading",
+  tooLong: (entries: string) => `At most 1,000,000 codes are shown; this channel has ${entries}.`,
+  tooLarge: (values: string) =>
+    `At most 16,000,000 values are projected; this channel has ${values}. The heat map shows them.`,
+  projecting: "projecting",
+  failed: "The projection failed.",
+  book: "Book",
+  code: (code: string) => `code ${code}`,
+  used: (codes: string, steps: string) => `${codes} codes in ${steps} steps`,
+  effective: (number: string) => `as varied as ${number} equally frequent ones`,
+  effectiveHint: "The perplexity of the visible codes: far below the size of the codebook, most codes are unused.",
+  more: (codes: string) => `${codes} more`,
+  next: "Click: the next step with this code",
+  summary: (codes: string) => `${codes} different codes in the visible range`,
+  component: (number: number, share: string) => `Component ${number} · ${share}`,
+  sampled: (rows: string) => `computed from ${rows} steps`,
+  step: (step: string) => `step ${step}`,
+  projection: "Projection to two dimensions; the path leads up to the cursor. Click: go to the nearest step.",
+} as const;

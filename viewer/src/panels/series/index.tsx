@@ -1,0 +1,285 @@
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import type { Subject } from "../../model/episode";
+import type { ChannelFacts } from "../../model/facts";
+import { useAnswer, useSlowly } from "../../model/hooks";
+import type { Columns } from "../../model/reads";
+import { type Reduced, valueRange } from "../../plot-data/columns";
+import { seriesColour, theme } from "../../ui/colours";
+import { shown } from "../../ui/escape";
+import * as format from "../../ui/format";
+import { words as common } from "../../words";
+import { gutter, type Panel, type PanelProps } from "../panel";
+import { comparable, dimensionNames, groupsOf, partsOf, readSettings } from "./parts";
+import { Plot, type PlotBand, type PlotLine } from "./plot";
+import { Values } from "./values";
+import { words } from "./words";
+import "./series.css";
+
+const plotHeight = 132;
+const errorHeight = 64;
+const legendHeight = 26;
+
+export const series: Panel = {
+  name: "series",
+  title: words.title,
+  isOverTime: true,
+  fits({ channel }) {
+    if (channel.layout !== "dense" || channel.lane === "extra" || channel.dimensions === 0) return 0;
+    if (channel.dimensions <= 16 && channel.shape.length <= 1) return 5;
+    return channel.dimensions <= 256 ? 2 : 0;
+  },
+  height(subject, settings) {
+    const { error } = partsOf(subject, readSettings(settings));
+    const plots = groupsOf(subject.channel.dimensions, null).length;
+    return legendHeight + plots * plotHeight + (error === null ? 0 : errorHeight);
+  },
+  component: Series,
+};
+
+/** What is drawn of one moment: all lines of one range. */
+interface Drawn {
+  readonly truth: Columns;
+  readonly prediction: Columns | null;
+  readonly upper: Columns | null;
+  readonly lower: Columns | null;
+  readonly error: Columns | null;
+}
+
+function Series({ episode, subject, view, width, height, settings, change, report }: PanelProps) {
+  const { channel } = subject;
+  const chosen = readSettings(settings);
+  const parts = useMemo(() => partsOf(subject, chosen), [subject, chosen.model, chosen.k]);
+  const groups = groupsOf(channel.dimensions, view.dimension.value);
+  const dims = groups.flat();
+  const range = view.range.value;
+  const columns = Math.max(1, width - gutter.left - gutter.right);
+  const hasBand = view.band.value && parts.upper !== null;
+  const hasError = view.error.value && parts.error !== null;
+  const wanted = {
+    truth: channel.key,
+    prediction: parts.prediction?.key ?? null,
+    upper: hasBand ? parts.upper : null,
+    lower: hasBand ? parts.lower : null,
+    error: hasError ? parts.error : null,
+  };
+  const counts = Object.values(wanted).map((key) => (key === null ? 0 : episode.reads.arrived(key).value));
+  const arrived = useSlowly(counts.reduce((sum, count) => sum + count));
+  const { value: drawn, error } = useAnswer<Drawn>(
+    async (options) => {
+      const ask = (key: string | null) =>
+        key === null ? null : episode.reads.columns(key, dims, range, columns, options);
+      const keys = [wanted.truth, wanted.prediction, wanted.upper, wanted.lower, wanted.error];
+      const [truth, prediction, upper, lower, strip] = await Promise.all(keys.map(ask));
+      return { truth: truth as Columns, prediction, upper, lower, error: strip } as Drawn;
+    },
+    [episode, ...Object.values(wanted), dims.join(), range.start, range.end, columns, arrived],
+  );
+  useEffect(() => {
+    report(statusOf(subject, drawn, error, episode.facts.length));
+  }, [drawn, error]);
+  const shownTheme = theme.value;
+  // Bands cost most where frames are slow: they are left out while the range moves.
+  const slow = useSlowFrames(view.isMoving.value);
+  const plots = useMemo(
+    () => (drawn === undefined ? [] : groups.map((group) => plotOf(channel, group, dims, drawn))),
+    [drawn, dims.join(), shownTheme],
+  );
+  const errors = useMemo(
+    () => (drawn?.error ? drawn.error.lines.map((line, at) => ({ line, colour: seriesColour(dims[at] ?? 0) })) : []),
+    [drawn, dims.join(), shownTheme],
+  );
+  const linked = chosen.y === "linked" ? wholeExtent(plots) : null;
+  const fixed = chosen.y === "fixed" ? chosen.fixed : null;
+  const each = Math.max(
+    64,
+    (height - legendHeight - (parts.error === null || !hasError ? 0 : errorHeight)) / Math.max(1, groups.length),
+  );
+  const models = comparable(subject);
+  return (
+    <div class="series">
+      <div class="series-legend" style={{ paddingLeft: `${gutter.left}px`, height: `${legendHeight}px` }}>
+        <Values episode={episode} subject={subject} parts={parts} view={view} dims={dims} />
+        <span class="series-tools">
+          {models.length > 1 && (
+            <select
+              aria-label={words.model}
+              value={parts.prediction?.model}
+              onChange={(event) => change({ ...settings, model: event.currentTarget.value })}
+            >
+              {models.map(({ model }) => (
+                <option key={model} value={model}>
+                  {shown(model)}
+                </option>
+              ))}
+            </select>
+          )}
+          {parts.spread !== null && (
+            <select
+              aria-label={words.band}
+              value={chosen.k}
+              onChange={(event) => change({ ...settings, k: Number(event.currentTarget.value) })}
+            >
+              {[1, 2, 3].map((k) => (
+                <option key={k} value={k}>
+                  {words.bandOf(k)}
+                </option>
+              ))}
+              <option value={0}>{words.noBand}</option>
+            </select>
+          )}
+          <select
+            aria-label={words.yAxis}
+            value={chosen.y}
+            onChange={(event) => {
+              const y = event.currentTarget.value;
+              const now = wholeExtent(plots);
+              const { fixed: _, ...others } = settings;
+              change(y === "fixed" ? { ...others, y, fixed: [...now] } : { ...others, y });
+            }}
+          >
+            <option value="auto">{words.auto}</option>
+            <option value="linked">{words.linked}</option>
+            <option value="fixed">{words.fixed}</option>
+          </select>
+        </span>
+      </div>
+      {plots.map((plot, at) => (
+        <Plot
+          key={`${at} of ${groups.length}`}
+          view={view}
+          lines={plot.lines}
+          bands={slow ? noBands : plot.bands}
+          y={fixed ?? linked ?? extentOfPlot(plot)}
+          width={width}
+          height={each}
+          label={`${shown(channel.id)} ${at + 1}`}
+        />
+      ))}
+      {hasError && errors.length > 0 && (
+        <div class="error-strip">
+          <span class="strip-name">{words.error}</span>
+          <Plot
+            view={view}
+            lines={errors}
+            bands={noBands}
+            y={around(extentOf(errors.map(({ line }) => line)))}
+            width={width}
+            height={errorHeight}
+            label={`${shown(channel.id)}: ${words.error}`}
+          />
+        </div>
+      )}
+    </div>
+  );
+}
+
+interface Drawing {
+  readonly lines: readonly PlotLine[];
+  readonly bands: readonly PlotBand[];
+}
+
+const noBands: readonly PlotBand[] = [];
+
+function plotOf(channel: ChannelFacts, group: readonly number[], dims: readonly number[], drawn: Drawn): Drawing {
+  const isStepped = !channel.dtype.includes("f");
+  const bands: PlotBand[] = [];
+  const truths: PlotLine[] = [];
+  const predictions: PlotLine[] = [];
+  for (const dim of group) {
+    const at = dims.indexOf(dim);
+    const colour = seriesColour(dim);
+    const [upper, lower] = [drawn.upper?.lines[at], drawn.lower?.lines[at]];
+    if (upper !== undefined && lower !== undefined) bands.push({ upper, lower, colour });
+    const truth = drawn.truth.lines[at];
+    if (truth !== undefined) truths.push({ line: truth, colour, isStepped });
+    const prediction = drawn.prediction?.lines[at];
+    if (prediction !== undefined) predictions.push({ line: prediction, colour, isDashed: true, isStepped });
+  }
+  return { lines: [...truths, ...predictions], bands };
+}
+
+function linesIn({ lines, bands }: Drawing): Reduced[] {
+  return [...lines.map(({ line }) => line), ...bands.flatMap(({ upper, lower }) => [upper, lower])];
+}
+
+function extentOfPlot(plot: Drawing): readonly [number, number] {
+  return extentOf(linesIn(plot));
+}
+
+function wholeExtent(plots: readonly Drawing[]): readonly [number, number] {
+  return extentOf(plots.flatMap(linesIn));
+}
+
+/** The extent of lines with room above and below. */
+function extentOf(lines: readonly Reduced[]): readonly [number, number] {
+  const found = valueRange(lines);
+  if (found === undefined) return [0, 1];
+  const [low, high] = found;
+  if (low === high) {
+    const room = Math.abs(low) * 0.1 || 1;
+    return [low - room, high + room];
+  }
+  const room = (high - low) * 0.06;
+  return [low - room, high + room];
+}
+
+/** As far above zero as below. */
+function around([low, high]: readonly [number, number]): readonly [number, number] {
+  const far = Math.max(Math.abs(low), Math.abs(high));
+  return [-far, far];
+}
+
+function statusOf(subject: Subject, drawn: Drawn | undefined, error: Error | undefined, length: number) {
+  const { channel } = subject;
+  if (error !== undefined && drawn === undefined) return { problem: error.message };
+  if (drawn === undefined) return { note: common.stage.reading };
+  const { truth } = drawn;
+  const name = shown(channel.id);
+  const names = dimensionNames(channel);
+  const range = [Math.max(0, truth.range.start), Math.min(length, truth.range.end)].map((one) =>
+    format.count(Math.round(one)),
+  );
+  const parts = [words.summary(name, range[0] ?? "", range[1] ?? "")];
+  for (const [at, line] of truth.lines.slice(0, 8).entries()) {
+    const extent = valueRange([line]);
+    const who = channel.dimensions === 1 ? name : shown(names[at] ?? "");
+    parts.push(
+      extent === undefined
+        ? words.nothing
+        : words.dimensionSummary(who, format.value(extent[0]), format.value(extent[1])),
+    );
+  }
+  const errors = drawn.error ? valueRange(drawn.error.lines) : undefined;
+  if (errors !== undefined) parts.push(words.errorSummary(format.value(errors[0]), format.value(errors[1])));
+  const factor = Math.max(truth.factor, drawn.prediction?.factor ?? 1);
+  return {
+    reducedBy: factor,
+    summary: parts.join(" "),
+    ...(error !== undefined
+      ? { note: error.message }
+      : truth.read < 1
+        ? { note: common.stage.readingPart(truth.read) }
+        : {}),
+  };
+}
+
+/** Whether frames took longer than 20 ms while something moved. */
+function useSlowFrames(isMoving: boolean): boolean {
+  const isSlow = useRef(false);
+  useEffect(() => {
+    if (!isMoving) {
+      isSlow.current = false;
+      return;
+    }
+    let last = performance.now();
+    let late = 0;
+    let frame = requestAnimationFrame(function next(now) {
+      late = now - last > 20 ? late + 1 : 0;
+      if (late > 3) isSlow.current = true;
+      last = now;
+      frame = requestAnimationFrame(next);
+    });
+    return () => cancelAnimationFrame(frame);
+  }, [isMoving]);
+  return isMoving && isSlow.current;
+}

@@ -1,0 +1,134 @@
+// Lines, bands and marks of one plot.
+
+import type { Reduced } from "../../plot-data/columns";
+import { infinities } from "../../plot-data/columns";
+import type { View } from "../../state/view";
+import { type Plot as Area, clipped, drawAxis, plotArea, type Scene, TimeCanvas } from "../../ui/time-canvas";
+
+export interface PlotLine {
+  readonly line: Reduced;
+  readonly colour: string;
+  readonly isDashed?: boolean;
+  /** Integers and booleans hold until the next sample. */
+  readonly isStepped?: boolean;
+}
+
+export interface PlotBand {
+  readonly upper: Reduced;
+  readonly lower: Reduced;
+  readonly colour: string;
+}
+
+interface PlotProps {
+  readonly view: View;
+  readonly lines: readonly PlotLine[];
+  readonly bands: readonly PlotBand[];
+  readonly y: readonly [number, number];
+  readonly width: number;
+  readonly height: number;
+  readonly label: string;
+}
+
+/** Room above and below the lines. */
+const edge = 6;
+/** Samples are marked where they are at least so far apart. */
+const apart = 10;
+
+export function Plot({ view, lines, bands, y, width, height, label }: PlotProps) {
+  const draw = (scene: Scene) => {
+    const area = plotArea(edge, height - edge, y[0], y[1], 0);
+    drawAxis(scene, area);
+    clipped(scene, 0, height, () => {
+      for (const band of bands) drawBand(scene, area, band);
+      for (const line of lines) drawLine(scene, area, line);
+      for (const line of lines) drawInfinities(scene, area, line);
+    });
+  };
+  return (
+    <TimeCanvas
+      view={view}
+      width={width}
+      height={height}
+      label={label}
+      draw={draw}
+      inputs={[lines, bands, y[0], y[1]]}
+    />
+  );
+}
+
+/** Runs of places that have a value: each is one piece of a line. Places without samples break nothing. */
+function* runs({ min, counts }: Reduced): Generator<number[]> {
+  let run: number[] = [];
+  for (let at = 0; at < min.length; at++) {
+    if (!Number.isNaN(min[at])) run.push(at);
+    else if ((counts[at] as number) > 0 && run.length > 0) {
+      yield run;
+      run = [];
+    }
+  }
+  if (run.length > 0) yield run;
+}
+
+function drawLine({ context, x }: Scene, { y }: Area, { line, colour, isDashed, isStepped }: PlotLine): void {
+  context.strokeStyle = context.fillStyle = colour;
+  context.lineWidth = 1.5;
+  context.lineJoin = "round";
+  context.setLineDash(isDashed ? [5, 4] : []);
+  context.beginPath();
+  const alone: number[] = [];
+  for (const run of runs(line)) {
+    if (run.length === 1 && line.original) alone.push(run[0] as number);
+    let before = Number.NaN;
+    for (const at of run) {
+      const place = x(line.x[at] as number);
+      const [low, high] = [y(line.min[at] as number), y(line.max[at] as number)];
+      if (Number.isNaN(before)) context.moveTo(place, low);
+      else if (isStepped && line.original) context.lineTo(place, before);
+      // The end of the column that is nearer comes first.
+      const isLowFirst = Number.isNaN(before) || Math.abs(before - low) <= Math.abs(before - high);
+      context.lineTo(place, isLowFirst ? low : high);
+      if (low !== high) context.lineTo(place, isLowFirst ? high : low);
+      before = isLowFirst ? high : low;
+    }
+  }
+  context.stroke();
+  context.setLineDash([]);
+  const [first, second] = [line.x[0] as number, line.x[1] as number];
+  const isSparse = line.original && (line.x.length === 1 || x(second) - x(first) >= apart);
+  const marked = isSparse ? Array.from(line.x, (_, at) => at) : alone;
+  for (const at of marked) {
+    const value = line.min[at] as number;
+    if (Number.isNaN(value)) continue;
+    context.beginPath();
+    context.arc(x(line.x[at] as number), y(value), 2.2, 0, 7);
+    context.fill();
+  }
+}
+
+function drawBand({ context, x }: Scene, { y }: Area, { upper, lower, colour }: PlotBand): void {
+  context.fillStyle = colour;
+  context.globalAlpha = 0.18;
+  for (const run of runs(upper)) {
+    context.beginPath();
+    for (const at of run) context.lineTo(x(upper.x[at] as number), y(upper.max[at] as number));
+    for (const at of run.reverse()) context.lineTo(x(lower.x[at] as number), y(lower.min[at] as number));
+    context.fill();
+  }
+  context.globalAlpha = 1;
+}
+
+/** +∞ and −∞ stand as triangles at the edges. */
+function drawInfinities({ context, x }: Scene, { top, bottom }: Area, { line, colour }: PlotLine): void {
+  const { plus, minus } = infinities(line);
+  context.fillStyle = colour;
+  const mark = (position: number, tip: number, base: number) => {
+    const at = x(position);
+    context.beginPath();
+    context.moveTo(at, tip);
+    context.lineTo(at - 5, base);
+    context.lineTo(at + 5, base);
+    context.fill();
+  };
+  for (const position of plus) mark(position, top - 5, top + 3);
+  for (const position of minus) mark(position, bottom + 5, bottom - 3);
+}

@@ -1,0 +1,26 @@
+export const words = {
+  title: "Statistics",
+  caption: (start: string, end: string) => `steps ${start} to ${end}`,
+  selection: "selection",
+  visible: "visible range",
+  dimension: "dimension",
+  histogram: "distribution",
+  histogramOf: (dimension: number, min: string, max: string) =>
+    `Distribution of dimension ${dimension} from ${min} to ${max}`,
+  count: "values",
+  mean: "mean",
+  std: "std",
+  min: "least",
+  low: "5 %",
+  median: "median",
+  high: "95 %",
+  max: "largest",
+  missing: "not finite",
+  constant: "constant",
+  reading: "reading …",
+  nothing: "No values are in this range.",
+  part: (read: number, all: number) =>
+    `computed from ${read.toLocaleString("en")} of ${all.toLocaleString("en")} steps, in evenly spread pieces`,
+  more: (count: number) => `${count.toLocaleString("en")} more dimensions`,
+  summary: (count: number, dimensions: number) => `Statistics of ${count} steps in ${dimensions} dimensions.`,
+} as const;

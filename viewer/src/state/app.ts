@@ -1,0 +1,233 @@
+// What the page shows: which files are listed, which episode is open, and what of it is on the stage.
+
+import { batch, computed, effect, type ReadonlySignal, signal } from "@preact/signals";
+import type { JsonObject } from "@shard-format/core";
+import type { EpisodeModel } from "../model/episode";
+import { type ContainerModel, type GiveRange, Library, ReadError } from "../model/library";
+import type { Given } from "../worker/protocol";
+import { decodeLink, emptyLink, encodeLink, type Link, type PanelChoice } from "./link";
+import { View } from "./view";
+
+/** An episode that is open, and how it is looked at. */
+export interface OpenEpisode {
+  readonly model: ReadonlySignal<EpisodeModel>;
+  readonly view: View;
+  readonly row: number;
+  close(): void;
+}
+
+export type Screen = "open" | "episodes" | "episode" | "container";
+
+export class App {
+  library: Library;
+  readonly screen = signal<Screen>("open");
+  readonly episode = signal<OpenEpisode | null>(null);
+  /** A file that is no episode. */
+  readonly container = signal<ContainerModel | null>(null);
+  /** Something takes a while: what. */
+  readonly busy = signal<string | null>(null);
+  /** What went wrong last. */
+  readonly problem = signal<{ readonly title: string; readonly error: Error } | null>(null);
+  /** What the user opened; for the header. */
+  readonly title = signal("");
+  /** Keys of the subjects on the stage; null: the usual ones. */
+  readonly shown = signal<readonly string[] | null>(null);
+  readonly choices = signal<ReadonlyMap<string, PanelChoice>>(new Map());
+  readonly tab = signal("");
+  /** What is compared, in the place of the stage, and how; null: nothing. */
+  readonly compare = signal<JsonObject | null>(null);
+  readonly isHelpOpen = signal(false);
+  readonly isTreeOpen = signal(false);
+  /** What a link wants that was opened without its file. */
+  readonly wanted = signal<Link>(emptyLink);
+  /** The address that is open; empty for files of this computer. */
+  readonly source = signal("");
+  readonly rowName = computed(() => {
+    const { row } = this.episode.value ?? { row: -1 };
+    return this.library.rows.value.find(({ number }) => number === row)?.name ?? "";
+  });
+  #opening = 0;
+
+  constructor(readonly giveRange: GiveRange = async () => null) {
+    this.library = new Library(giveRange);
+  }
+
+  /** Opens what was given, and the episode if there is only one. */
+  async list(given: Given, title: string): Promise<void> {
+    const link = this.wanted.peek();
+    this.#reset();
+    this.title.value = title;
+    this.source.value = given.kind === "url" ? given.url : "";
+    await this.#run(`Opening ${title}`, async () => {
+      const { first, title } = await this.library.list(given);
+      if (title !== null) this.title.value = title;
+      const named = link.row === "" ? null : await this.#rowNamed(link.row);
+      const row = named ?? first;
+      if (row === null) this.screen.value = "episodes";
+      else await this.#open(row, link);
+    });
+  }
+
+  /** The row of a link, as soon as the table has it. */
+  async #rowNamed(name: string): Promise<number | null> {
+    const find = () => this.library.rows.peek().find((row) => row.name === name)?.number ?? null;
+    if (find() === null && this.library.isListing.peek()) {
+      await new Promise<void>((resolve) => {
+        const stop = effect(() => {
+          this.library.rows.value;
+          if (find() === null && this.library.isListing.value) return;
+          queueMicrotask(() => stop());
+          resolve();
+        });
+      });
+    }
+    return find();
+  }
+
+  /** Opens a row of the table. */
+  async open(row: number): Promise<void> {
+    await this.#run("Opening the episode", () => this.#open(row, emptyLink));
+  }
+
+  async #open(row: number, wanted: Link): Promise<void> {
+    const turn = ++this.#opening;
+    const opened = await this.library.open(row).catch((error: unknown) => this.#openContainer(row, error));
+    if (opened === null) return;
+    const { episode, close, grown } = opened;
+    if (turn !== this.#opening) {
+      close();
+      return;
+    }
+    // A link about another episode says nothing about this one.
+    const link = wanted.id === "" || wanted.id === episode.facts.id ? wanted : emptyLink;
+    const model = computed(() => grown.value ?? episode);
+    const view = new View(computed(() => shownLength(model.value)));
+    batch(() => {
+      this.episode.peek()?.close();
+      if (link.range !== null) view.show(link.range);
+      if (link.cursor !== null) view.seek(link.cursor);
+      view.selection.value = link.selection;
+      this.episode.value = { model, view, row, close };
+      this.shown.value = link.shown;
+      this.choices.value = link.panels;
+      if (link.tab !== "") this.tab.value = link.tab;
+      this.compare.value = link.compare;
+      this.wanted.value = emptyLink;
+      this.screen.value = "episode";
+    });
+  }
+
+  /** A Shard file that holds no episode has entries, which can be listed. Other errors stay errors. */
+  async #openContainer(row: number, error: unknown): Promise<null> {
+    if (!(error instanceof ReadError) || !/W-ROL-[12]\b/.test(error.message)) throw error;
+    const container = await this.library.container(row);
+    batch(() => {
+      this.episode.peek()?.close();
+      this.episode.value = null;
+      this.container.value = container;
+      this.wanted.value = emptyLink;
+      this.screen.value = "container";
+    });
+    return null;
+  }
+
+  async #run(what: string, work: () => Promise<void>): Promise<void> {
+    this.busy.value = what;
+    this.problem.value = null;
+    try {
+      await work();
+    } catch (error) {
+      this.problem.value = { title: what, error: error instanceof Error ? error : new ReadError(String(error), "") };
+    } finally {
+      this.busy.value = null;
+    }
+  }
+
+  /** Back to the start; a worker that ended is replaced. */
+  #reset(): void {
+    this.#opening++;
+    this.episode.peek()?.close();
+    batch(() => {
+      this.episode.value = null;
+      this.container.value = null;
+      this.problem.value = null;
+      this.library.end();
+      this.library = new Library(this.giveRange);
+      this.screen.value = "open";
+    });
+  }
+
+  showStart(): void {
+    this.#reset();
+    this.title.value = "";
+    this.source.value = "";
+  }
+
+  showTable(): void {
+    if (this.library.rows.peek().length > 1) this.screen.value = "episodes";
+  }
+
+  /** The next or the previous episode of the table. */
+  async step(by: number): Promise<void> {
+    const rows = this.library.rows.peek().filter(({ problem, kind }) => problem === null && kind !== "container");
+    const at = rows.findIndex(({ number }) => number === this.episode.peek()?.row);
+    const next = rows[at + by];
+    if (next !== undefined) await this.open(next.number);
+  }
+
+  choose(key: string, choice: Partial<PanelChoice>): void {
+    const all = new Map(this.choices.peek());
+    const { as = "", settings = {} } = { ...all.get(key), ...choice };
+    if (as === "" && Object.keys(settings).length === 0) all.delete(key);
+    else all.set(key, { as, settings: settings as JsonObject });
+    this.choices.value = all;
+  }
+
+  /** What is visible now, as a fragment. */
+  link(): string {
+    const open = this.episode.value;
+    const base = { ...emptyLink, source: this.source.value };
+    if (open === null) return encodeLink(base);
+    const { view, model } = open;
+    const { start, end } = view.range.value;
+    const isWhole = start <= 0 && end >= view.length.value;
+    return encodeLink({
+      ...base,
+      row: this.library.rows.value.length > 1 ? this.rowName.value : "",
+      id: model.value.facts.id,
+      cursor: view.cursor.value === 0 ? null : view.cursor.value,
+      range: isWhole ? null : view.range.value,
+      selection: view.selection.value,
+      shown: this.shown.value,
+      panels: this.choices.value,
+      tab: this.tab.value,
+      compare: this.compare.value,
+    });
+  }
+
+  /** Keeps the address of the page up to date, without a step back for each change. */
+  keepAddress(): () => void {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    // The frame of a notebook has none.
+    const hasAddress = location.protocol !== "about:";
+    return effect(() => {
+      if (this.episode.value === null || !hasAddress) return;
+      const fragment = this.link();
+      clearTimeout(timer);
+      // Browsers refuse too many changes of the address in a short time.
+      timer = setTimeout(() => history.replaceState(null, "", `#${fragment}`), 300);
+    });
+  }
+
+  readAddress(): Link {
+    return decodeLink(location.hash);
+  }
+}
+
+/** T, or T + 1 if a channel that follows the steps has an observation after the last action. */
+function shownLength({ facts }: EpisodeModel): number {
+  const hasOneMore = facts.channels.some(
+    ({ layout, hasOwnClock, length }) => layout === "dense" && !hasOwnClock && length === facts.length + 1,
+  );
+  return Math.max(1, facts.length + (hasOneMore ? 1 : 0));
+}

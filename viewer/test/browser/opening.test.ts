@@ -1,0 +1,152 @@
+// Opening: from addresses, from this computer, and what is read until something can be seen.
+
+import { openEpisode } from "@shard-format/core/wshard";
+import type { Browser, Page } from "playwright-core";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { encodeOverviews } from "../../../ports/typescript/src/wshard/overview-writing";
+import { encoded, huge, reaching } from "./episodes";
+import {
+  choose,
+  drawn,
+  fileAddress,
+  hasNoBrowser,
+  inMemory,
+  launch,
+  type Server,
+  serve,
+  type Watched,
+  watch,
+} from "./harness";
+
+describe.skipIf(hasNoBrowser)("opening", () => {
+  let browser: Browser;
+  let page: Page;
+  let watched: Watched;
+  let server: Server;
+
+  beforeAll(async () => {
+    browser = await launch();
+    server = await serve(30);
+    server.files.set("reach.wshard", inMemory(await encoded(reaching())));
+    server.files.set("long.wshard", await huge());
+  });
+  afterAll(async () => {
+    await browser?.close();
+    server?.close();
+  });
+  beforeEach(async () => {
+    page = await browser.newPage({ viewport: { width: 1280, height: 800 } });
+    watched = watch(page);
+    server.answers.length = 0;
+    server.fault = null;
+  });
+  afterEach(() => page.close());
+
+  test("a remote episode of 2 GB shows its first plot after at most 3 requests and 1 MB", async () => {
+    await page.goto(`${server.origin}/viewer.html#src=${server.origin}/files/long.wshard`);
+    const started = Date.now();
+    const first = await page.waitForFunction(
+      () =>
+        [...document.querySelectorAll(".panel.over-time > p.hidden")].some((one) =>
+          / from \S+ to |Return of the episode: \d/.test(one.textContent ?? ""),
+        ) && Date.now(),
+      undefined,
+      { polling: "raf" },
+    );
+    const at = Number(await first.jsonValue());
+    const before = server.answers.filter((answer) => answer.at <= at);
+    const bytes = before.reduce((sum, answer) => sum + answer.bytes, 0);
+    console.log(
+      `first plot: ${before.length} requests, ${Math.round(bytes / 1000)} KB, ${at - started} ms with 30 ms a request`,
+    );
+    expect(before.length).toBeLessThanOrEqual(3);
+    expect(bytes).toBeLessThan(1_000_000);
+    await drawn(page, "signal/camera");
+    const camera = server.answers.reduce((sum, answer) => sum + answer.bytes, 0);
+    console.log(`first picture: ${server.answers.length} requests, ${Math.round(camera / 1000)} KB`);
+    expect(camera).toBeLessThan(1_000_000);
+    expect(watched.errors).toEqual([]);
+  });
+
+  test("an overview beside the episode spares reading a long channel, and its spike is there", async () => {
+    const samples = new Float32Array(1_500_000).map((_, at) => Math.sin(at / 5000) + (at === 1_234_567 ? 30 : 0));
+    const bytes = await encoded(
+      reaching(200, {
+        observations: { sound: { data: samples, startNs: 0n, samplingRateHz: 375_000 } },
+        omens: {},
+        uncerts: {},
+      }),
+    );
+    const overview = await encodeOverviews(await openEpisode(bytes));
+    if (overview === null) throw new Error("the channel is not long enough");
+    server.files.set("sound.wshard", inMemory(bytes));
+    server.files.set("sound.wshard.overview", inMemory(overview));
+    await page.goto(`${server.origin}/viewer.html#src=${server.origin}/files/sound.wshard`);
+    expect(await drawn(page, "signal/sound")).toMatch(/ to (29|30|31)/);
+    const read = server.answers.reduce((sum, answer) => sum + answer.bytes, 0);
+    expect(read).toBeLessThan(500_000);
+  });
+
+  test("a file of this computer is opened without any request", async () => {
+    await page.goto(fileAddress());
+    await choose(page, [{ name: "reach.wshard", bytes: await encoded(reaching()) }]);
+    expect(await drawn(page, "signal/joint_pos")).toContain("Prediction minus recorded value from 0 to 2");
+    await expect.poll(() => page.locator("h1").textContent()).toBe("reach_001");
+    expect(watched.requests).toEqual([]);
+    expect(watched.errors).toEqual([]);
+  });
+
+  test("several files are a table, which keys open", async () => {
+    await page.goto(fileAddress());
+    const files = ["b", "a"].map(async (name) => ({
+      name: `${name}.wshard`,
+      bytes: await encoded(reaching(50, { id: name })),
+    }));
+    await choose(page, await Promise.all(files));
+    await page.locator("tbody tr").nth(1).waitFor();
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("Enter");
+    await expect.poll(() => page.locator("h1").textContent()).toBe("b");
+    await page.keyboard.press("k");
+    await expect.poll(() => page.locator("h1").textContent()).toBe("a");
+    expect(watched.errors).toEqual([]);
+  });
+
+  test.each([
+    ["auth", "sends no password"],
+    ["ranges", "needs range requests"],
+    ["expose", "hides the header Content-Range"],
+    ["cors", "Access-Control-Allow-Origin"],
+  ] as const)("where the server does not help (%s), the page says what to do", async (fault, said) => {
+    server.fault = fault;
+    await page.goto(fileAddress(`#src=${server.origin}/files/reach.wshard`));
+    await expect.poll(() => page.locator(".problem p").first().textContent()).toContain(said);
+    // The page works on.
+    await choose(page, [{ name: "reach.wshard", bytes: await encoded(reaching()) }]);
+    await drawn(page, "signal/joint_pos");
+  });
+
+  test("a link shows the same view, also of a file of this computer", async () => {
+    const bytes = await encoded(reaching());
+    await page.goto(fileAddress());
+    await choose(page, [{ name: "reach.wshard", bytes }]);
+    await drawn(page, "signal/joint_pos");
+    await page.keyboard.press("+");
+    for (let times = 0; times < 3; times++) await page.keyboard.press("Shift+ArrowRight");
+    await page.locator("label", { hasText: "gripper" }).locator("input").uncheck();
+    await expect.poll(() => page.url()).toContain("t=30&");
+    await expect.poll(() => page.url()).toContain("show=");
+    const address = page.url();
+    const before = await page.locator(".time-cursor").getAttribute("aria-valuetext");
+
+    const other = await browser.newPage({ viewport: { width: 1280, height: 800 } });
+    await other.goto(address);
+    await expect.poll(() => other.locator(".lead").textContent()).toContain("reach_001");
+    await choose(other, [{ name: "reach.wshard", bytes }]);
+    await drawn(other, "signal/joint_pos");
+    expect(await other.locator(".time-cursor").getAttribute("aria-valuetext")).toBe(before);
+    expect(await other.locator("[data-panel='signal/gripper']").count()).toBe(0);
+    await expect.poll(() => other.url()).toBe(address);
+    await other.close();
+  });
+});
