@@ -7,7 +7,11 @@ export default defineConfig({
     projects: [
       {
         extends: true,
-        test: { name: "unit", include: ["test/*.test.ts", "test/plot-data/*.test.ts", "src/**/*.test.ts"] },
+        test: {
+          name: "unit",
+          include: ["test/*.test.ts", "test/plot-data/*.test.ts"],
+          setupFiles: "test/seed.ts",
+        },
       },
       // One browser at a time: each test measures, or looks at pictures.
       {

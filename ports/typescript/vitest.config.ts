@@ -14,5 +14,5 @@ export default defineConfig({
     ],
   },
   // Tests that read all vectors take seconds where several of them run at once.
-  test: { include: ["test/**/*.test.ts"], testTimeout: 60_000 },
+  test: { include: ["test/**/*.test.ts"], setupFiles: "test/seed.ts", testTimeout: 60_000 },
 });

@@ -12,10 +12,12 @@ export function ticks(min: number, max: number, most: number): number[] {
   const first = Math.ceil(min / step);
   const last = Math.floor(max / step);
   if (!Number.isFinite(first) || last - first > 1000) return [];
-  return Array.from({ length: Math.max(0, last - first + 1) }, (_, at) => {
-    // 3 × 0.1 is 0.30000000000000004: what is shown has as many digits as the step.
-    return Number(((first + at) * step).toPrecision(12));
-  });
+  // 3 × 0.1 is 0.30000000000000004: what is shown has as many digits as the step, if a number can be told how many.
+  const digits = Math.max(0, -Math.floor(Math.log10(step)));
+  const rounded = (tick: number) => (digits > 100 ? tick : Number(tick.toFixed(digits)));
+  const found = Array.from({ length: Math.max(0, last - first + 1) }, (_, at) => rounded((first + at) * step));
+  // Numbers next to each other can be further apart than the step.
+  return found.filter((tick, at) => at === 0 || tick > (found[at - 1] as number));
 }
 
 /** The number at a tick: short, because the margin is narrow. */
