@@ -240,9 +240,10 @@ export class Library {
   async #get(path: string): Promise<unknown> {
     const { base, token } = this.#server as { base: string; token: string };
     const address = new URL(path, base);
-    const response = await fetch(address, { headers: { authorization: `Bearer ${token}` } });
+    const response = await fetch(address, { headers: { authorization: `Bearer ${token}` } }).catch(() => null);
+    if (response === null) throw new ShardError("io_error", "wshard view does not answer", { path: address.href });
     if (!response.ok) {
-      throw new ShardError("io_error", "the server refuses", {
+      throw new ShardError("io_error", "wshard view refuses", {
         path: String(address),
         expected: "200",
         found: response.status,

@@ -168,6 +168,23 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     site.close();
   });
 
+  test("a link on another site opens the page; loaded again without its token, it says what to do", async () => {
+    const address = await serve(join(runs, "ep_1.wshard"));
+    const site: Server = createServer((_, answer) => {
+      answer.setHeader("content-type", "text/html");
+      answer.end(`<a href="${address}">the address in a terminal</a>`);
+    });
+    await new Promise<void>((resolve) => site.listen(0, "127.0.0.1", resolve));
+    const page = await browser.newPage();
+    await page.goto(`http://evil.example:${(site.address() as AddressInfo).port}/`);
+    await page.getByText("the address in a terminal").click();
+    await page.getByText("joint_pos").first().waitFor();
+    await page.reload();
+    await page.getByText("The page needs the whole address").waitFor();
+    await page.close();
+    site.close();
+  });
+
   test("a name that leads here is refused", async () => {
     const { port } = new URL(await serve(runs));
     const page = await browser.newPage();
