@@ -278,7 +278,8 @@ export class Library {
     this.#sendRows(false);
     if (problems.size > 0) this.#events.leftOut([...problems].map(([name, problem]) => ({ name, problem })));
     await this.#eachOf(rest, async (number) => {
-      this.#described.push(await this.#describe(number));
+      const row = await this.#describe(number);
+      this.#described.push(row);
     });
     this.#sendRows(true);
     await this.#eachOf(sparks, async (number) => {
