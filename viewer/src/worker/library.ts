@@ -10,6 +10,7 @@ import { OpenFiles } from "./files";
 import type { EpisodeRow, Given, LeftOut, Listed, OpenedContainer, OpenedEpisode } from "./protocol";
 import { Served, type ServedRecord } from "./served";
 import {
+  fetchServed,
   type Listing,
   listAsked,
   listBlobs,
@@ -240,8 +241,7 @@ export class Library {
   async #get(path: string): Promise<unknown> {
     const { base, token } = this.#server as { base: string; token: string };
     const address = new URL(path, base);
-    const response = await fetch(address, { headers: { authorization: `Bearer ${token}` } }).catch(() => null);
-    if (response === null) throw new ShardError("io_error", "wshard view does not answer", { path: address.href });
+    const response = await fetchServed(address, { headers: { authorization: `Bearer ${token}` } });
     if (!response.ok) {
       throw new ShardError("io_error", "wshard view refuses", {
         path: String(address),

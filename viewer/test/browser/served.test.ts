@@ -2,6 +2,7 @@
 // others get nothing.
 
 import { type ChildProcessWithoutNullStreams, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -99,6 +100,10 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     await page.getByText("3 episodes").waitFor();
     await page.waitForFunction(() => document.querySelectorAll("svg.spark").length === 3);
     expect(complaints).toEqual([]);
+    started.at(-1)?.kill();
+    await once(started.at(-1) as ChildProcessWithoutNullStreams, "exit");
+    await page.getByText("ep_1<b>").click();
+    await page.getByText("“wshard view” does not answer.").waitFor();
     await page.close();
   });
 
