@@ -204,6 +204,11 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     const recorder = start("record", path);
     recorder.process.stdin.write("\n");
     await recorder.line();
+    run("make", join(folder, "live"), "2");
+    const table = await newPage();
+    await table.goto(await serve(join(folder, "live")));
+    await table.getByText("3 episodes").waitFor();
+    expect(await table.locator("tbody .badge").textContent()).toBe("recording");
     const page = await newPage();
     await page.goto(await serve(`${path}.partial`));
     await page.getByText("100 steps").waitFor();
@@ -214,6 +219,10 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     recorder.process.stdin.end();
     await opened;
     await page.getByText("200 steps").waitFor();
+    await table.locator("tbody tr").filter({ hasText: "ep.wshard" }).filter({ hasText: "200" }).waitFor();
+    expect(await table.locator("tbody .badge").count()).toBe(0);
+    await table.getByText("3 episodes").waitFor();
+    await table.close();
     await page.close();
   });
 
