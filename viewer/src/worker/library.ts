@@ -249,6 +249,7 @@ export class Library {
   #followFiles(base: string, token: string, seen: Set<string>): void {
     let looks = mostLooks;
     const look = async () => {
+      const started = performance.now();
       const { files, follow } = (await this.#get("files.json")) as { files?: ServedFile[]; follow?: boolean };
       const listed = listServed(base, token, files ?? []);
       for (const file of listed.values()) {
@@ -265,7 +266,9 @@ export class Library {
       }
       // Another recording may begin after this one.
       if (follow === true) looks = mostLooks;
-      if (--looks > 0) setTimeout(() => void look().catch(() => {}), followEvery);
+      // A large folder takes a while to list.
+      const pause = followEvery + 10 * (performance.now() - started);
+      if (--looks > 0) setTimeout(() => void look().catch(() => {}), pause);
     };
     setTimeout(() => void look().catch(() => {}), followEvery);
   }
