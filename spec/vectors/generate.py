@@ -36,6 +36,12 @@ from _journal_reader import read_journal
 from _layout import align
 from _limited import Limited, limited_problems, limited_vectors
 from _metadata import JsonObject, contents_of
+from _overview_vectors import (
+    OverviewVector,
+    invalid_overviews,
+    overview_problems,
+    valid_overviews,
+)
 from _pack_hexdump import annotated_pack
 from _pack_sets import (
     InvalidPackSet,
@@ -79,6 +85,8 @@ JOURNAL_SPECIFICATION = FOLDER.parent / "journal.md"
 PACK_SPECIFICATION = FOLDER.parent / "shardpack.md"
 VALID_SETS = "valid_episodes"
 INVALID_EPISODES = "invalid_episodes"
+VALID_OVERVIEWS = "valid_overviews"
+INVALID_OVERVIEWS = "invalid_overviews"
 VALID_JOURNALS = "valid_journals"
 INVALID_JOURNALS = "invalid_journals"
 VALID_PACKS = "valid_packs"
@@ -90,7 +98,7 @@ SIGNATURES = "signatures"
 CANONICAL = "canonical"
 JOURNAL_SUFFIX = ".wshard.partial"
 MADE_FOLDERS = (
-    *("valid", "invalid", VALID_SETS, INVALID_EPISODES),
+    *("valid", "invalid", VALID_SETS, INVALID_EPISODES, VALID_OVERVIEWS, INVALID_OVERVIEWS),
     *(VALID_JOURNALS, INVALID_JOURNALS, VALID_PACKS, INVALID_PACKS),
     *(VALID_PACK_SETS, INVALID_PACK_SETS, LIMITS, SIGNATURES, CANONICAL),
 )
@@ -353,6 +361,8 @@ class Vectors:
     invalid: list[Invalid]
     valid_sets: list[ValidSet]
     invalid_episodes: list[InvalidEpisode]
+    valid_overviews: list[OverviewVector]
+    invalid_overviews: list[OverviewVector]
     valid_journals: list[ValidJournal]
     invalid_journals: list[InvalidJournal]
     valid_packs: list[ValidPack]
@@ -368,7 +378,8 @@ class Vectors:
         return (
             f"{len(self.valid)} valid files, {episodes} of them episodes, {len(self.invalid)} "
             f"invalid files, {len(self.valid_sets)} valid episodes of several files, "
-            f"{len(self.invalid_episodes)} invalid episodes, {len(self.valid_journals)} valid and "
+            f"{len(self.invalid_episodes)} invalid episodes, {len(self.valid_overviews)} valid and "
+            f"{len(self.invalid_overviews)} invalid overviews, {len(self.valid_journals)} valid and "
             f"{len(self.invalid_journals)} invalid journals, {len(self.valid_packs)} valid and "
             f"{len(self.invalid_packs)} invalid shards of datasets, {len(self.valid_pack_sets)} "
             f"valid and {len(self.invalid_pack_sets)} invalid sets of shards, {len(self.limited)} "
@@ -398,6 +409,8 @@ def all_vectors() -> Vectors:
         ],
         valid_sets=list(set_vectors()),
         invalid_episodes=[*invalid_episode_vectors(), *invalid_set_vectors()],
+        valid_overviews=list(valid_overviews()),
+        invalid_overviews=list(invalid_overviews()),
         valid_journals=list(journal_vectors()),
         invalid_journals=list(invalid_journal_vectors()),
         valid_packs=list(pack_vectors(valid)),
@@ -424,6 +437,7 @@ def problems_of(vectors: Vectors) -> list[str]:
     return [
         *problems(vectors.valid, vectors.invalid, rules, elsewhere),
         *episode_problems(vectors.valid, vectors.valid_sets, vectors.invalid_episodes, rules),
+        *overview_problems(vectors.valid_overviews, vectors.invalid_overviews, rules),
         *journal_problems(vectors.valid_journals, vectors.invalid_journals, rules),
         *pack_problems(
             vectors.valid_packs,
@@ -464,6 +478,14 @@ def make_files(vectors: Vectors) -> dict[Path, bytes]:
         files[FOLDER / INVALID_EPISODES / f"{episode.name}.json"] = told
         for name, data in episode.files.items():
             files[FOLDER / INVALID_EPISODES / _invalid_episode_path(episode, name)] = data
+    for folder, overviews in (
+        (VALID_OVERVIEWS, vectors.valid_overviews),
+        (INVALID_OVERVIEWS, vectors.invalid_overviews),
+    ):
+        for overview in overviews:
+            files[FOLDER / folder / f"{overview.name}.json"] = to_json(overview.describe())
+            for name, data in overview.files.items():
+                files[FOLDER / folder / overview.name / name] = data
     for folder, journals in (
         (VALID_JOURNALS, vectors.valid_journals),
         (INVALID_JOURNALS, vectors.invalid_journals),

@@ -12,6 +12,7 @@ import importlib
 import io
 import logging
 import re
+import struct
 import warnings
 from contextvars import ContextVar
 from functools import lru_cache
@@ -25,7 +26,7 @@ from shard_format.extras import require
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FORMATS", "decode_image"]
+__all__ = ["FORMATS", "decode_image", "image_size"]
 
 FORMATS: Final = {
     "image/bmp": "Bmp",
@@ -52,6 +53,13 @@ _JPEG_MARKER: Final = re.compile(rb"\xff([^\x00\xff])")
 # Markers without a length.
 _BARE_MARKERS: Final = frozenset(bytes([code]) for code in (0x01, *range(0xD0, 0xD9)))
 _END_OF_IMAGE: Final = b"\xd9"
+# Markers of a frame, behind which the size is; the other three of this range are tables.
+_JPEG_FRAMES: Final = frozenset(
+    bytes([code]) for code in range(0xC0, 0xD0) if code not in (0xC4, 0xC8, 0xCC)
+)
+_PNG_HEAD: Final = b"\x89PNG\r\n\x1a\n"
+# Where the size of an image must be.
+_MOST_HEAD: Final = 1 << 20
 
 _most_bytes: ContextVar[int | None] = ContextVar("_most_bytes", default=None)
 """The limit of the image that this thread is decoding."""
@@ -97,6 +105,27 @@ def decode_image(content_type: str, data: memoryview, most: int) -> NDArray[Any]
             expected=f"a {name.upper()} file",
             found=f"a file that starts with {bytes(data[:8])!r}",
         ) from None
+
+
+def image_size(data: bytes) -> tuple[int, int] | None:
+    """Width and height that a JPEG or PNG file states; None for anything else. Decodes nothing."""
+    if data.startswith(_PNG_HEAD) and data[12:16] == b"IHDR" and len(data) >= 24:
+        return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+    if not data.startswith(b"\xff\xd8\xff"):
+        return None
+    head, at = data[:_MOST_HEAD], 2
+    while head[at : at + 1] == b"\xff" and at + 9 <= len(head):
+        marker = head[at + 1 : at + 2]
+        if marker == b"\xff":  # a byte that fills
+            at += 1
+        elif marker in _BARE_MARKERS:
+            at += 2
+        elif marker in _JPEG_FRAMES:
+            height, width = struct.unpack_from(">HH", head, at + 5)
+            return width, height
+        else:
+            at += 2 + max(2, int.from_bytes(head[at + 2 : at + 4], "big"))
+    return None
 
 
 @lru_cache(maxsize=1)

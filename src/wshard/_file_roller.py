@@ -9,10 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_format import Codec
-from shard_format.errors import InvalidArgument
+from shard_format.errors import InvalidArgument, ShardError
 from wshard._chunk_manifest import ManifestWriter
 from wshard._journal import LARGEST_RUN, FrameKind, JournalWriter
 from wshard._journal_episode import save_journal
+from wshard.overviews import write_overviews
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -184,6 +185,14 @@ class FileRoller:
         return journal
 
 
+def add_overviews(path: str, *, fsync: bool) -> None:
+    """Writes the overview file of a finished episode or chunk, which is complete without it."""
+    try:
+        write_overviews(path, fsync=fsync)
+    except (OSError, ShardError) as error:
+        _log.warning("no overview of %s: %s", path, error)
+
+
 def _steps_in(runs: Sequence[EncodedRun], are_steps: bool) -> int:
     return runs[0].run.entries if runs and are_steps else 0
 
@@ -201,12 +210,15 @@ class ChunkFinisher:
     Owns: the journals that it was given, and the manifest.
     """
 
-    def __init__(self, files: RecordingFiles, episode_id: str, env_id: str, *, fsync: bool) -> None:
+    def __init__(
+        self, files: RecordingFiles, episode_id: str, env_id: str, options: StreamOptions
+    ) -> None:
         self.failure: BaseException | None = None
         """Why no more chunks are finished."""
         self._files = files
         self._manifest = ManifestWriter(files.names, episode_id, env_id)
-        self._fsync = fsync
+        self._fsync = options.is_synced
+        self._has_overviews = options.overview
         self._waiting: deque[JournalWriter] = deque()
         self._removed = 0
         """Journals that were removed, each after its chunk was named."""
@@ -238,6 +250,8 @@ class ChunkFinisher:
         journal.remove()
         self._waiting.popleft()
         self._removed += 1
+        if self._has_overviews:
+            add_overviews(self._files.names.chunk(self._removed - 1), fsync=self._fsync)
 
     def _write_chunk(self, journal: JournalWriter) -> None:
         path = self._files.names.chunk(len(self._manifest))

@@ -37,6 +37,7 @@ from wshard._sidecar import (
 )
 from wshard._storage import StoragePolicy
 from wshard._writer import DEFAULT_OPTIONS, FileOptions, write_episode
+from wshard.overviews import is_camera, require_encoder, write_overviews
 from wshard.residual import Residual
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ def save_wshard(
     steps_per_frame: int | Mapping[str, int] | None = None,
     identity: bool | None = None,
     fsync: bool = True,
+    overview: bool = False,
     options: FileOptions = DEFAULT_OPTIONS,
 ) -> None:
     """Saves an episode as one file, which appears under its name when it is complete.
@@ -173,15 +175,34 @@ def save_wshard(
             of video are; or a mapping as for `compression`. None chooses by size.
         identity: whether to store the episode's identity; None keeps it if the loaded file had one.
         fsync: False skips syncing to disk: faster, but a power failure can lose the file.
+        overview: whether to write `path.overview` afterwards, see `wshard.overviews.write_overviews`.
         options: alignment, threads, limits, and storage options for a URL.
 
     Raises:
         InvalidArgument: names the channel that cannot be saved, and why; or the sidecars that would no longer fit;
             or the file was changed since the episode was loaded from it.
         EntryNotFound: `compression` or `steps_per_frame` names a block that the episode does not have.
+        MissingExtra: `overview` is set, the episode has cameras, and Pillow is not installed. Nothing is written then.
     """
     location = path_of_url(os.fspath(path))
     policy = StoragePolicy(compression, profile, steps_per_frame)
+    if overview:
+        require_encoder(one for one in episode.observations.values() if is_camera(one))
+    _save(episode, location, policy, identity=identity, fsync=fsync, options=options)
+    if overview:
+        storage = options.storage_options
+        write_overviews(location, fsync=fsync, limits=options.limits, storage_options=storage)
+
+
+def _save(
+    episode: Episode,
+    location: str,
+    policy: StoragePolicy,
+    *,
+    identity: bool | None,
+    fsync: bool,
+    options: FileOptions,
+) -> None:
     with changing(location) as sidecars:
         own = _readers_of(episode, sidecars)
         edits = [file for file in own if os.path.basename(file) == EDIT_FILE]

@@ -16,6 +16,8 @@ from shard_format.sources import open_regular, read_file
 from wshard._journal import MAGIC, PARTIAL_SUFFIX, JournalReader
 
 SUFFIX: Final = ".wshard"
+OVERVIEW_SUFFIX: Final = ".overview"
+"""What the name of an episode's overview file has after that of the episode."""
 _CHUNK: Final = re.compile(r"_chunk_([0-9]{4,9})$")
 _ANY_CHUNK: Final = rf"_chunk_[0-9]{{4,9}}(-[0-9a-f]{{12}})?{re.escape(SUFFIX)}"
 _MANIFEST: Final = "_manifest"
@@ -258,7 +260,7 @@ class RecordingFiles:
             _unlink(self.journal(index))
         _unlink(self.names.manifest)
         for index in range(last, -1, -1):
-            _unlink(self.names.chunk(index))
+            remove_with_overview(self.names.chunk(index))
 
 
 def _is_member(location: str, index: int) -> bool:
@@ -288,6 +290,12 @@ def _size(path: str) -> int:
         return 0
     except OSError as error:
         raise ShardIOError.wrap(error, "cannot read", path) from error
+
+
+def remove_with_overview(path: str) -> None:
+    """Deletes an episode, if it is there, and then its overview file."""
+    _unlink(path)
+    _unlink(path + OVERVIEW_SUFFIX)
 
 
 def _unlink(path: str) -> None:

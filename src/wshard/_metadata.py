@@ -288,7 +288,7 @@ def _legacy_row(name: str, fields: object) -> Row:
 
 
 def _checked_row(name: str, block: str, fields: dict[str, Any], entry: str) -> Row:
-    dtype, shape = _dtype_and_shape(fields, name, entry)
+    dtype, shape = parse_dtype_and_shape(fields, name, entry)
     for key, value in fields.items():
         expected = ROW_FIELDS.get(key)
         if expected is None or value is None or key in BASIC_FIELDS:
@@ -307,7 +307,7 @@ def _checked_row(name: str, block: str, fields: dict[str, Any], entry: str) -> R
     return Row(name, block, dtype, shape, fields, address_of(block, name, fields))
 
 
-def _dtype_and_shape(
+def parse_dtype_and_shape(
     fields: Mapping[str, Any], name: str, entry: str
 ) -> tuple[DType, tuple[int, ...]]:
     stored = fields.get("dtype")

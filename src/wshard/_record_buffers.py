@@ -60,6 +60,9 @@ class StreamOptions:
     """The most bytes of a chunk on disk; it may exceed them by one run."""
     may_roll: bool = True
     """False keeps the recording in one file of any size; a compressed channel above 1 GiB is then stored raw."""
+    overview: bool = False
+    """Write the overview file of the episode, or of each chunk, once that is complete (`wshard.overviews`). If this
+    fails, a warning is logged: the recording is complete without it."""
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():

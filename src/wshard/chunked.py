@@ -18,7 +18,7 @@ from wshard._chunk_manifest import (
     validate_chunk_continuity,
 )
 from wshard._files import open_wshard, save_wshard
-from wshard._folders import ChunkNames
+from wshard._folders import ChunkNames, remove_with_overview
 from wshard._lanes import LANES, check_id
 from wshard._reader import episode_of
 from wshard._sidecar import check_no_sidecars, new_file
@@ -238,8 +238,8 @@ class ChunkedEpisodeWriter:
             manifest.write(fsync=self._fsync, path=new_file(path))
             with switched(new_file(path), path, fsync=self._fsync):
                 for chunk in self._old:
-                    if chunk not in own and os.path.exists(chunk):
-                        os.unlink(chunk)
+                    if chunk not in own:
+                        remove_with_overview(chunk)
         return ChunkManifest.read(path)
 
     def __enter__(self) -> Self:

@@ -21,7 +21,7 @@ from shard_format.errors import (
     check_choice,
 )
 from wshard._channel_def import STEP_FIELDS, ChannelDef, RecordedChannel, StepSchema, nanoseconds
-from wshard._file_roller import ChunkFinisher, FileRoller
+from wshard._file_roller import ChunkFinisher, FileRoller, add_overviews
 from wshard._folders import RecordingFiles
 from wshard._journal import FrameKind, JournalWriter
 from wshard._journal_episode import save_journal
@@ -32,6 +32,7 @@ from wshard._record_buffers import ChannelGroup, StreamOptions
 from wshard._recorder import Recorder, io_failure
 from wshard._sidecar import changing, check_no_sidecars
 from wshard._values import DType
+from wshard.overviews import require_encoder
 from wshard.partial import resolve_existing_partial
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class WShardStreamWriter:
         self.episode_id = episode_id
         self._default = Compression.parse(compression)
         self._defs = [ChannelDef.of(channel) for channel in channels]
+        if self._options.overview:
+            require_encoder(channel for channel in self._defs if _may_be_camera(channel))
         self._keys = self._checked_keys()
 
         self._roller: FileRoller | None = None
@@ -160,8 +163,7 @@ class WShardStreamWriter:
         canonical(start)  # raises if it cannot be stored
         journal = self._open_journal(start)
         if self._options.may_roll:
-            is_synced = self._options.is_synced
-            finisher = ChunkFinisher(self._files, self.episode_id, env_id, fsync=is_synced)
+            finisher = ChunkFinisher(self._files, self.episode_id, env_id, self._options)
             has_steps = not all(channel.own_clock for channel in self._defs)
             self._roller = FileRoller(self._files, start, finisher, self._options, has_steps)
         self._clocked = clocked
@@ -441,6 +443,8 @@ class WShardStreamWriter:
             )
         save_journal(journal.path, self.path, fsync=self._options.is_synced, change=complete)
         journal.remove()
+        if self._options.overview:
+            add_overviews(self.path, fsync=self._options.is_synced)
 
     def _checked_last(self, values: Mapping[str, Any]) -> list[tuple[RecordedChannel, Any]]:
         assert self._steps is not None
@@ -578,3 +582,9 @@ class WShardStreamWriter:
             raise InvalidArgument("call begin_episode first", path=self.path)
         self._recorder.raise_failure()
         return self._recorder
+
+
+def _may_be_camera(channel: ChannelDef) -> bool:
+    """Whether posters of a declared channel may be made."""
+    is_u8 = channel.dtype is None or DType.parse(channel.dtype) is DType.UINT8
+    return channel.layout == "dense" and is_u8 and len(tuple(channel.shape)) >= 2

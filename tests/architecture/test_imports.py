@@ -53,6 +53,7 @@ EPISODE_DOORS = ON_TOP | {
         "identity",
         "latent",
         "multimodal",
+        "overviews",
         "partial",
         "residual",
         "streaming",

@@ -13,8 +13,9 @@ from shard_cli.episode_options import steps_argument
 from shard_cli.exits import Exit
 from shard_format import ShardReader, compute_identity
 from tests.cli.conftest import new_episode
-from wshard import add_lane, load_wshard
+from wshard import Channel, add_lane, load_wshard
 from wshard.editing import differences
+from wshard.overviews import open_overviews
 
 if TYPE_CHECKING:
     from tests.cli.conftest import MakeEpisode, Run
@@ -405,6 +406,22 @@ class TestRepack:
             table = reader.seek_table("signal/rgb")
             assert table is not None
             assert len(table) == 12
+
+    def test_overviews_are_written_beside_the_new_file(
+        self, wshard: Run, make_episode: MakeEpisode, tmp_path: Path
+    ) -> None:
+        def change(episode: Episode) -> None:
+            times = np.arange(20_000)
+            episode.observations["force"] = Channel(data=times * 0.5, timestamps_ns=times)
+
+        path, out = make_episode(change=change), tmp_path / "out.wshard"
+        result = wshard("repack", "--json", path, "-o", out, "--overview", "-c", "zstd")
+        assert result.json["overview"] == f"{out}.overview"
+        overviews = open_overviews(out)
+        assert overviews is not None
+        with overviews:
+            assert "signal/force" in overviews
+            assert len(overviews.posters) > 1
 
     def test_in_place_needs_force_and_can_add_an_identity(
         self, wshard: Run, make_episode: MakeEpisode

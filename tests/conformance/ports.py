@@ -52,6 +52,7 @@ FEATURES: Final = {
     "C": "video",
     "D": "residuals",
     "H": "chunks and sidecars",
+    "U": "overviews",
     "O": "read journals",
     "Q": "record",
     "P": "read packs",
@@ -113,6 +114,8 @@ def checks() -> Iterator[Check]:
     yield from _steps("invalid_episodes", "episode", "episodes: refuse")
     # What a reader gives that does not decode.
     yield from _reading("invalid_episodes", "episode", "episodes with bad pictures: read")
+    yield from _reading("valid_overviews", "overview", "overviews: read")
+    yield from _steps("invalid_overviews", "overview", "overviews: refuse")
     yield from _reading("valid_journals", "journal", "journals: read")
     yield from _reading("invalid_journals", "journal", "journals: stop or refuse")
     yield from _reading("valid_packs", "pack", "packs: read")
@@ -167,7 +170,7 @@ def _steps(folder: str, of: str | None, group: str) -> Iterator[Check]:
     """Steps that must fail, of one kind of files or of the kind that each vector names."""
     for path, case, file in _cases(folder):
         kind = of or str(case["kind"])
-        if kind == "set" and case["when"] == "check":
+        if kind in ("set", "overview") and case["when"] == "check":
             continue  # found by a checking tool
         needs = _refusal_features(kind, path.stem, case)
         call = ("step", kind, file, str(path))
@@ -189,6 +192,8 @@ def _features(kind: str, case: Told) -> str:
         return "P" + _codecs(json.dumps(case["records"]))
     if kind == "set":
         return "PTN"
+    if kind == "overview":
+        return "XUHZ"
     return ("X" if kind == "episode" else "OE") + _episode_features(case["episode"] or {})
 
 
@@ -229,7 +234,7 @@ _BY_RULE: Final = {
 
 def _refusal_features(kind: str, name: str, case: Told) -> str:
     rule, when = str(case["rule"]), str(case["when"])
-    letters = {"container": "R", "episode": "X", "pack": "P", "set": "PTN"}[kind]
+    letters = {"container": "R", "episode": "X", "overview": "XU", "pack": "P", "set": "PTN"}[kind]
     letters += _BY_RULE.get(rule[:5], "") + "H" * (
         kind == "episode" and name.startswith(("sidecar_", "episode_chunks_"))
     )
@@ -254,7 +259,7 @@ def _wanted(check: Check) -> Told:
         *("absent_keys", "canonical", "frames"),
     }
     wanted = {key: value for key, value in told.items() if key not in left_out}
-    if kind == "container":
+    if kind in ("container", "overview"):
         wanted.pop("episode", None)
     plain: Told = _plain(wanted)
     return plain

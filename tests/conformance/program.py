@@ -1,7 +1,7 @@
 """The conformance program of the Python library: one small command line that every language has.
 
     python -m tests.conformance.program info
-    python -m tests.conformance.program read KIND FILE         container, episode, journal, pack or set
+    python -m tests.conformance.program read KIND FILE         container, episode, journal, overview, pack or set
     python -m tests.conformance.program step KIND FILE CASE    what an invalid vector asks for
     python -m tests.conformance.program stream FILE            a shard of a dataset, from start to end
     python -m tests.conformance.program recover FILE           what can be saved of a damaged shard
@@ -42,19 +42,21 @@ from tests.conformance.telling import (
     tell_container,
     tell_episode,
     tell_journal,
+    tell_overviews,
     tell_pack,
     tell_set,
 )
 from tests.conformance.writing import write
 from wshard import load_wshard, save_wshard
 from wshard.doctor import examine
+from wshard.overviews import open_overviews
 from wshard.types import Intervals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 Told = dict[str, Any]
-FEATURES = "RWZMSFLJNIGVEHDOQPKBCT"
+FEATURES = "RWZMSFLJNIGVEHUDOQPKBCT"
 
 
 def info() -> Told:
@@ -77,6 +79,7 @@ def read(kind: str, file: str) -> Told:
     tell = {
         "container": tell_container,
         "episode": tell_episode,
+        "overview": tell_overviews,
         "pack": tell_pack,
         "set": tell_set,
     }
@@ -115,6 +118,7 @@ def step(kind: str, file: str, case_file: str) -> Told:
     steps = {
         "container": container_step,
         "episode": _episode_step,
+        "overview": _overview_step,
         "pack": _pack_step,
         "set": _set_step,
     }
@@ -161,6 +165,18 @@ def _episode_step(path: Path, case: Told) -> None:
             for key in case["touch"][1:]:
                 lane = lane[key]
             touch(lane)
+
+
+def _overview_step(path: Path, case: Told) -> None:
+    overviews = open_overviews(path)
+    assert overviews is not None
+    with overviews:
+        if case["when"] == "touch":
+            kind, name = case["touch"]
+            if kind == "overview":
+                _ = overviews[name]
+            else:
+                overviews.read_poster(next(p for p in overviews.posters if str(p.number) == name))
 
 
 def touch(lane: object) -> None:

@@ -19,11 +19,14 @@ from shardpack import open as open_shards
 from shardpack._msgpack import Extension
 from wshard import load_wshard, recover
 from wshard._video_index import HIDDEN, KEYFRAME
+from wshard.overviews import OverviewFile, open_overviews
 from wshard.video import VideoChannel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from shardpack import Record
     from wshard import Channel, Episode
@@ -341,3 +344,47 @@ def tell_set(path: Path) -> Told:
     found = ShardSet.read(path)
     with open_shards(path) as dataset:
         return {"fields": found.fields, "keys": list(dataset.keys()), "shards": list(found.names)}
+
+
+# --- overviews
+
+
+def tell_overviews(path: Path) -> Told:
+    """The overview file of an episode, and what of it fits."""
+    overviews = open_overviews(path)
+    assert overviews is not None
+    with overviews:
+        return {
+            "overviews": {block: _overview(overviews, block) for block in overviews},
+            "posters": [
+                {
+                    "block": poster.block,
+                    "height": str(poster.height),
+                    "number": str(poster.number),
+                    "step": str(poster.step),
+                    "width": str(poster.width),
+                    **_bytes(overviews.read_poster(poster)),
+                }
+                for poster in overviews.posters
+            ],
+            "stale": overviews.stale,
+        }
+
+
+def _overview(overviews: OverviewFile, block: str) -> Told:
+    found, known = overviews[block], overviews.blocks[block]
+    form = len(found.mean), known.values
+
+    def stored(array: NDArray[Any]) -> Told:
+        return _bytes(np.ascontiguousarray(array.reshape(form).T).tobytes())
+
+    return {
+        "buckets": str(len(found.mean)),
+        "dtype": known.dtype.value,
+        "maxima": stored(found.maximum),
+        "mean_dtype": f"f{8 * found.mean.itemsize}",
+        "means": stored(found.mean),
+        "minima": stored(found.minimum),
+        "shape": [str(size) for size in found.mean.shape[1:]],
+        "steps_per_bucket": str(found.steps_per_bucket),
+    }

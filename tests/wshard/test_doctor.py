@@ -920,6 +920,18 @@ class TestReports:
             assert not ep.observations["rgb"].is_loaded
             assert ep.observations["rgb"][3].shape == (12, 10, 3)
 
+    def test_an_overview_of_what_was_changed_is_reported(self, tmp_path: Path) -> None:
+        path, ep = tmp_path / "ep.wshard", Episode("ep")
+        ep.actions["ctrl"] = np.sin(np.arange(20_000))
+        ep.truncations = np.arange(20_000) == 19_999
+        save_wshard(ep, path, fsync=False, overview=True)
+        assert [f.code for f in examine(path).findings] == []
+        ep.actions["ctrl"] = np.cos(np.arange(20_000))
+        save_wshard(ep, path, fsync=False)
+        (finding,) = examine(path).findings
+        assert (finding.code, finding.entry) == ("stale_overview", "action/ctrl")
+        assert "wshard repack --overview" in finding.advice
+
     def test_threads_change_nothing(self, tmp_path: Path) -> None:
         ep = clean()
         for number in range(6):

@@ -6,6 +6,7 @@ import { container, verifyFile } from "./container.js";
 import { episode, episodeFeatures } from "./episode.js";
 import { journal, journalFeatures } from "./journal.js";
 import { type Kind, readCase, type Told } from "./kind.js";
+import { overview } from "./overview.js";
 import { pack } from "./pack.js";
 import { recording } from "./recording.js";
 import { set } from "./set.js";
@@ -14,10 +15,10 @@ const usage =
   "run info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | verify FILE SIGNATURE KEY | write CASE OUT | rewrite KIND IN OUT | --batch";
 
 /** The letters of tests/conformance/ports.py. */
-const features = ["RZMSFLJNIGVW", episodeFeatures, journalFeatures, "PTKB"].join("");
+const features = ["RZMSFLJNIGVW", episodeFeatures, "U", journalFeatures, "PTKB"].join("");
 
 /** What the program does with each kind of file. */
-const kinds: Record<string, Kind> = { container, episode, journal, pack, recording, set };
+const kinds: Record<string, Kind> = { container, episode, journal, overview, pack, recording, set };
 
 type Command = (...texts: string[]) => Promise<Told>;
 

@@ -189,6 +189,7 @@ def _run_episode(args: argparse.Namespace, console: Console) -> Exit:
     from shard_format.errors import InvalidArgument
     from wshard import save_wshard
     from wshard.editing import sidecar_files
+    from wshard.overviews import is_camera, require_encoder, write_overviews
     from wshard.types import FileOptions
 
     episode_options.check_output(args.output, console, force=args.force)
@@ -202,6 +203,8 @@ def _run_episode(args: argparse.Namespace, console: Console) -> Exit:
                 path=origin.path,
                 hint="give another OUT for one file with everything",
             )
+        if args.overview:
+            require_encoder(one for one in episode.observations.values() if is_camera(one))
         sidecars = sidecar_files(origin.path)
         storage: dict[str, Any] = {"compression": "keep"}
         # Frames of another size need new compression.
@@ -218,14 +221,17 @@ def _run_episode(args: argparse.Namespace, console: Console) -> Exit:
             )
             _compare(episode, temporary, args, fits_sidecars=in_place and bool(sidecars))
             after = os.stat(temporary).st_size
+        facts: dict[str, object] = {"steps": episode.length}
+        if args.overview:
+            facts["overview"] = write_overviews(args.output, limits=limits_of(args))
         before = sum(one.header.total_file_size for one in (origin.reader, *origin.chunks))
-        steps = episode.length
+        what = count(episode.length, "step")
     if sidecars and not in_place:
         console.note(
             f"{count(len(sidecars), 'sidecar')} beside {args.file} not copied; "
             "'wshard compact' folds them in"
         )
-    return _report(console, args, count(steps, "step"), (before, after), steps=steps)
+    return _report(console, args, what, (before, after), **facts)
 
 
 def _compare(
@@ -296,6 +302,12 @@ WSHARD = arg.Command(
             "store the episode's identity, or not (default: as FILE does)",
             action=argparse.BooleanOptionalAction,
         ),
+        arg.option(
+            "--overview",
+            "write OUT.overview: minimum, maximum and mean of long channels, and small images of "
+            "cameras, which viewers show at once",
+            action="store_true",
+        ),
         *episode_options.storage("blocks stay as they are stored"),
     ),
     """
@@ -309,5 +321,6 @@ wshard repack ep.wshard -o out.wshard --profile exchange      # for all readers
 wshard repack ep.wshard -o raw.wshard -c none                 # every array a view of the file
 wshard repack ep.wshard -o out.wshard -c zstd -c rgb=zstd:19  # by channel
 wshard repack ep.wshard -o ep.wshard --identity --force       # in place
+wshard repack ep.wshard -o ep.wshard --overview --force       # add overviews for viewers
 """,
 )

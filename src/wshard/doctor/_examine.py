@@ -19,6 +19,7 @@ from wshard._reader import episode_of
 from wshard._sidecar import attach, sidecar_files
 from wshard.doctor._clocks import check_times
 from wshard.doctor._findings import EpisodeReport, ExamineOptions, Findings
+from wshard.doctor._overviews import check_overviews
 from wshard.doctor._predictions import check_predictions, check_residual
 from wshard.doctor._structure import (
     check_descriptions,
@@ -118,6 +119,7 @@ def _examine_opened(
         with found.guard():
             check_descriptions(episode, found)
         check_labels(episode, found)
+        check_overviews(episode, found)
     found.advance(1 << 62)  # all is done, also if damaged blocks were left out
     return EpisodeReport(
         path=found.path,

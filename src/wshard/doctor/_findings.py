@@ -42,6 +42,7 @@ _ADVICE: Final[dict[str, str | None]] = {
     "prediction_mismatch": None,
     "rate_mismatch": None,
     "residual_mismatch": None,
+    "stale_overview": "make it again with 'wshard repack --overview', or delete the overview file",
     "ticks_not_increasing": "sort the steps by tick and drop repeats, or leave ticks out: steps are in order",
     "time_backwards": "sort the steps by time; if the clock was set while recording, use a monotonic one",
     "time_jump": "look for dropped steps there; split the episode, or align with a tolerance_ns",
@@ -51,7 +52,7 @@ _ADVICE: Final[dict[str, str | None]] = {
 }
 _NOTES: Final = (
     *("both_ends", "constant_dimension", "lossy_channel", "no_end", "not_decoded"),
-    *("old_identity", "unknown_entry"),
+    *("old_identity", "stale_overview", "unknown_entry"),
 )
 CODES: Final[dict[str, Severity]] = {
     code: "note" if code in _NOTES else "warning" for code in _ADVICE

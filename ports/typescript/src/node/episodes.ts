@@ -8,6 +8,13 @@ import type { ZstdProvider } from "../core/zstd.js";
 import type { Episode } from "../wshard/episode.js";
 import type { EpisodeInput } from "../wshard/input.js";
 import { type EpisodeOptions, openEpisode as openSource } from "../wshard/opening.js";
+import { writeOverviews } from "../wshard/overview-writing.js";
+import {
+  type OverviewOptions,
+  type Overviews,
+  openOverviews as openBeside,
+  overviewSuffix,
+} from "../wshard/overviews.js";
 import { openRecording as openJournal, type Recording } from "../wshard/recording.js";
 import { type SaveOptions, writeEpisode } from "../wshard/writing.js";
 import { FileSource } from "./file.js";
@@ -40,6 +47,26 @@ export async function openEpisode(source: SourceLike, options: EpisodeOptions = 
 export async function openRecording(source: SourceLike, options: { zstd?: ZstdProvider } = {}): Promise<Recording> {
   const from = isPath(source) ? new FileSource(source) : source;
   return openJournal(from, { zstd: loadZstd, ...options });
+}
+
+/** Opens the overviews beside an open episode; null if there are none. A string as `file` is a path, unless it is a URL. */
+export async function openOverviews(episode: Episode, options: OverviewOptions = {}): Promise<Overviews | null> {
+  const { file } = options;
+  const source = isPath(file as SourceLike) ? { file: new FileSource(file as string) } : {};
+  return openBeside(episode, { zstd: loadZstd, ...options, ...source });
+}
+
+/**
+ * Writes the overview file of an episode on disk, `<path>.overview`: overviews of its long channels, without posters. The
+ * episode does not change. Writes nothing and returns false if no channel is that long.
+ */
+export async function saveOverviews(path: string, options: FileSinkOptions = {}): Promise<boolean> {
+  const episode = await openEpisode(path);
+  try {
+    return await writeOverviews(new FileSink(path + overviewSuffix, options), episode);
+  } finally {
+    await episode.close();
+  }
 }
 
 function isPath(source: SourceLike): source is string {

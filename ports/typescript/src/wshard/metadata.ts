@@ -265,7 +265,8 @@ export function rowId(block: string): string {
   return lane === "signal" || lane === "action" ? rest : block;
 }
 
-function parseForm(fields: JsonObject): Form {
+/** The dtype and the shape of a row (W-CHN-2 to W-CHN-4). */
+export function parseForm(fields: JsonObject): Form {
   const dtype = typeof fields.dtype === "string" ? toDType(fields.dtype) : undefined;
   if (dtype === undefined) bad("W-CHN-3", "'dtype'", "a known data type", fields.dtype, metaChannels);
   const shape = given(fields, "shape") ? (fields.shape as Json) : [];

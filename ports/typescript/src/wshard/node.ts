@@ -1,5 +1,5 @@
 // Episodes on disk, with everything of @shard-format/core/wshard.
-export { openEpisode, openRecording, saveEpisode, sidecarsOf } from "../node/episodes.js";
+export { openEpisode, openOverviews, openRecording, saveEpisode, saveOverviews, sidecarsOf } from "../node/episodes.js";
 export { Recorder } from "../node/recorder.js";
 export type { ChannelDef, StepValue } from "../node/recorder-channels.js";
 export type { Annotation, RecorderOptions, StepFacts } from "../node/recorder-options.js";
