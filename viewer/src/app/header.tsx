@@ -1,5 +1,6 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import { words as compareWords } from "../compare/words";
 import { useAnswer } from "../model/hooks";
 import type { App } from "../state/app";
 import { showTheme, theme } from "../ui/colours";
@@ -41,6 +42,20 @@ export function Header({ app }: { readonly app: App }) {
             }}
           >
             <Icon name="list" />
+          </button>
+        )}
+        {isEpisode && (
+          <button
+            type="button"
+            class="tool"
+            aria-label={compareWords.open}
+            title={compareWords.hint}
+            aria-pressed={app.isComparing.value}
+            onClick={() => {
+              app.isComparing.value = !app.isComparing.peek();
+            }}
+          >
+            <Icon name="compare" />
           </button>
         )}
         {isEpisode && <CopyLink app={app} />}

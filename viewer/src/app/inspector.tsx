@@ -58,7 +58,7 @@ export function Inspector({ app, episode, view }: InspectorProps) {
             </button>
           </div>
           <Guard key={`${tab.name} ${episode.facts.row}`}>
-            <tab.component episode={episode} view={view} show={show} />
+            <tab.component app={app} episode={episode} view={view} show={show} />
           </Guard>
         </div>
       )}

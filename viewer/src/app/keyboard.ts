@@ -1,10 +1,8 @@
 // The keys of the page. Controls keep those that they need themselves.
 
+import { savePicture } from "../export/export-tab";
 import { speeds } from "../stage/play";
 import type { App } from "../state/app";
-
-/** What other parts of the page do for a key: S, C. */
-export const actions = new Map<string, (app: App) => void>();
 
 export function startKeyboard(app: App): () => void {
   const press = (event: KeyboardEvent) => {
@@ -110,6 +108,12 @@ function handle(app: App, event: KeyboardEvent): boolean {
     case "l":
       toggle("isLooping");
       return true;
+    case "c":
+      app.isComparing.value = !app.isComparing.peek();
+      return true;
+    case "s":
+      void savePicture("", open.model.peek().facts.id, 2);
+      return true;
     case "j":
       void app.step(1);
       return true;
@@ -117,9 +121,7 @@ function handle(app: App, event: KeyboardEvent): boolean {
       void app.step(-1);
       return true;
   }
-  const action = actions.get(key.toLowerCase());
-  action?.(app);
-  return action !== undefined;
+  return false;
 }
 
 /** The next or the previous place where a label starts. */

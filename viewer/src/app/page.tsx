@@ -1,5 +1,6 @@
 import { effect } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import { Compare } from "../compare/compare";
 import { startPlaying } from "../stage/play";
 import { Stage } from "../stage/stage";
 import { TimeLine } from "../stage/time-line";
@@ -55,6 +56,9 @@ export function Page({ app }: { readonly app: App }) {
 function EpisodeScreen({ app, open }: { readonly app: App; readonly open: OpenEpisode }) {
   const episode = open.model.value;
   const { view } = open;
+  const closeComparison = () => {
+    app.isComparing.value = false;
+  };
   useEffect(() => {
     const endPlaying = startPlaying(view, () => open.model.peek());
     const endAddress = app.keepAddress();
@@ -77,7 +81,11 @@ function EpisodeScreen({ app, open }: { readonly app: App; readonly open: OpenEp
     <>
       <Tree app={app} episode={episode} />
       <Guard>
-        <Stage app={app} episode={episode} view={view} />
+        {app.isComparing.value ? (
+          <Compare app={app} episode={episode} view={view} close={closeComparison} />
+        ) : (
+          <Stage app={app} episode={episode} view={view} />
+        )}
       </Guard>
       <Inspector app={app} episode={episode} view={view} />
       <TimeLine episode={episode} view={view} />

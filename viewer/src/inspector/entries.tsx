@@ -66,7 +66,7 @@ export function EntryList({ reads, show, isShowable }: ListProps): JSX.Element {
                   <i style={{ width: `${(100 * entry.storedBytes) / largest}%` }} />
                 </span>
                 <span class="entries-codec">
-                  {entry.codec}
+                  {codecText(entry)}
                   {hasFiles && ` · ${shown(entry.file.replace(/^.*\//, ""))}`}
                 </span>
               </button>
@@ -84,6 +84,10 @@ export function EntryList({ reads, show, isShowable }: ListProps): JSX.Element {
       {found.length > mostListed && <p class="soft">{texts.more(found.length - mostListed)}</p>}
     </div>
   );
+}
+
+function codecText({ codec }: EntryFacts): string {
+  return codec === "none" ? texts.raw : codec;
 }
 
 function EntryDetails({
@@ -127,7 +131,7 @@ function EntryDetails({
       `${count(entry.storedBytes)} B${ratio === null ? "" : `, ${texts.ratio(`${(100 * ratio).toFixed(ratio < 0.1 ? 1 : 0)} %`)}`}`,
     ],
     [texts.decoded, `${count(entry.bytes)} B`],
-    [texts.codec, entry.codec],
+    [texts.codec, codecText(entry)],
     [texts.type, String(entry.contentType)],
     [texts.frames, framesText()],
     [texts.checksum, entry.crc32c === null ? texts.noChecksum : `0x${entry.crc32c.toString(16).padStart(8, "0")}`],
@@ -143,14 +147,14 @@ function EntryDetails({
         ))}
       </dl>
       <p class="entries-actions">
-        <button type="button" class="button" onClick={verify}>
+        <button type="button" onClick={verify}>
           {texts.check}
         </button>
-        <button type="button" class="button" aria-pressed={isHexOpen} onClick={() => setHexOpen(!isHexOpen)}>
+        <button type="button" aria-pressed={isHexOpen} onClick={() => setHexOpen(!isHexOpen)}>
           {texts.hex}
         </button>
         {show !== null && (
-          <button type="button" class="button" onClick={show}>
+          <button type="button" onClick={show}>
             {texts.show}
           </button>
         )}

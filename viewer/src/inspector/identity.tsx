@@ -69,7 +69,7 @@ export function FileIdentity({ reads, file, size, stated }: FileProps): JSX.Elem
       {digest !== null && (
         <p class="identity-digest">
           <code>{digest}</code>
-          <button type="button" class="button" onClick={copy}>
+          <button type="button" onClick={copy}>
             {copied ? texts.copied : texts.copy}
           </button>
         </p>
@@ -81,7 +81,7 @@ export function FileIdentity({ reads, file, size, stated }: FileProps): JSX.Elem
         {check.state === "none" && (stated === null ? texts.notStated : texts.stated)}
       </p>
       {(check.state === "none" || check.state === "bad") && (
-        <button type="button" class="button" onClick={compute}>
+        <button type="button" onClick={compute}>
           {stated === null ? texts.compute(sizeText) : texts.verify(sizeText)}
         </button>
       )}
@@ -128,9 +128,7 @@ function SignatureCheck({ reads, file }: Pick<FileProps, "reads" | "file">): JSX
           setResult(null);
         }}
       />
-      <button type="submit" class="button">
-        {texts.check}
-      </button>
+      <button type="submit">{texts.check}</button>
       <p role="status" class={result?.isGood ? "inspect-good" : "inspect-bad"}>
         {result && `${result.isGood ? "✓" : "✕"} ${result.text}`}
       </p>

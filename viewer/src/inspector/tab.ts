@@ -2,9 +2,11 @@
 
 import type { ComponentType } from "preact";
 import type { EpisodeModel } from "../model/episode";
+import type { App } from "../state/app";
 import type { View } from "../state/view";
 
 export interface TabProps {
+  readonly app: App;
   readonly episode: EpisodeModel;
   readonly view: View;
   /** Puts a channel on the stage and scrolls to it. */

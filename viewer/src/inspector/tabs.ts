@@ -1,3 +1,5 @@
+import { ExportTab } from "../export/export-tab";
+import { words as exportWords } from "../export/words";
 import { Entries } from "./entries";
 import { Findings } from "./findings";
 import { Identity } from "./identity";
@@ -11,4 +13,5 @@ export const tabs: readonly Tab[] = [
   { name: "findings", title: words.findings.tab, component: Findings },
   { name: "identity", title: words.identity.tab, component: Identity },
   { name: "entries", title: words.entries.tab, component: Entries },
+  { name: "export", title: exportWords.tab, component: ExportTab },
 ];

@@ -62,6 +62,7 @@ export const words = {
     decoded: "decoded",
     ratio: (ratio: string) => `${ratio} of its size`,
     codec: "codec",
+    raw: "not compressed",
     type: "content type",
     checksum: "CRC-32C",
     noChecksum: "none",

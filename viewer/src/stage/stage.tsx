@@ -61,7 +61,7 @@ export function Stage({ app, episode, view }: StageProps) {
       ? episode.subjects.filter(({ key, channel }) => !keys.includes(key) && channel.lane === "signal").length
       : 0;
   return (
-    <main class="stage" ref={place}>
+    <main class="stage" ref={place} data-picture>
       {moments.length > 0 && (
         <div class="moments" style={{ gridTemplateColumns: `repeat(auto-fill, ${momentWidth(width.value)}px)` }}>
           {moments.map(frame)}
@@ -89,7 +89,7 @@ interface OverlayProps {
 }
 
 /** The cursor, the pointer and ranges, once for all plots: moving them draws no plot again. */
-function Overlay({ view, width, chosen }: OverlayProps) {
+export function Overlay({ view, width, chosen }: OverlayProps) {
   const range = view.range.value;
   const line = (position: number | null, name: string) => {
     if (position === null || position < range.start || position > range.end) return null;

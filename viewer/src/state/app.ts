@@ -32,6 +32,8 @@ export class App {
   readonly shown = signal<readonly string[] | null>(null);
   readonly choices = signal<ReadonlyMap<string, PanelChoice>>(new Map());
   readonly tab = signal("");
+  /** Whether the comparison stands in the place of the stage. */
+  readonly isComparing = signal(false);
   readonly isHelpOpen = signal(false);
   readonly isTreeOpen = signal(false);
   /** What a link wants that was opened without its file. */

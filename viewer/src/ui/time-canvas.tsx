@@ -1,5 +1,5 @@
-// A drawing over the shared time axis. It is drawn again when the range, the theme or its inputs change. The cursor and
-// the gestures are the stage's.
+// A drawing over the shared time axis. It is drawn again when the range, the theme or its inputs change. The stage has
+// the cursor and the gestures.
 
 import { effect } from "@preact/signals";
 import type { JSX } from "preact";

@@ -191,7 +191,7 @@ function Ends({ episode, subject, view, width, height, settings, change, report 
         )}
         {hasReward && (
           <label class="ends-shape">
-            <span class="hidden-text">{words.shape}</span>
+            <span class="hidden">{words.shape}</span>
             <select value={shown} onChange={(event) => change({ ...settings, as: event.currentTarget.value })}>
               <option value="line">{words.line}</option>
               <option value="bars">{words.bars}</option>

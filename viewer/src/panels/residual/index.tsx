@@ -75,7 +75,7 @@ function Residual({ episode, subject, view, width, height, settings, change, rep
       <div class="residual-legend" style={{ height: `${legendHeight}px` }}>
         {all.length > 1 && (
           <label>
-            <span class="hidden-text">{words.choose}</span>
+            <span class="hidden">{words.choose}</span>
             <select
               value={chosen.key}
               onChange={(event) => change({ ...settings, residual: event.currentTarget.value })}

@@ -88,7 +88,7 @@ function Statistics({ episode, subject, view, height, report }: PanelProps): JSX
           <thead>
             <tr>
               <th scope="col">
-                <span class="hidden-text">{words.dimension}</span>
+                <span class="hidden">{words.dimension}</span>
               </th>
               <th scope="col">{words.histogram}</th>
               {[words.mean, words.std, words.min, words.low, words.median, words.high, words.max, words.missing].map(

@@ -21,7 +21,7 @@ export const text: Panel = {
   name: "text",
   title: words.title,
   fits: ({ channel }) => (channel.layout === "label" || channel.layout === "text" ? 10 : 0),
-  height: () => 200,
+  height: () => 168,
   isOverTime: true,
   component: TextPanel,
 };
@@ -56,7 +56,7 @@ function TextPanel({ episode, subject, view, width, height, report }: PanelProps
         draw={draw}
         inputs={[spans, rows, rowHeight]}
       />
-      <div class="text-below">
+      <div class="text-below" data-own-pointer>
         <section class="text-here" aria-label={words.atCursor}>
           <h4>{words.atCursor}</h4>
           {here.length === 0 ? (

@@ -8,10 +8,12 @@ import type { EpisodeModel, Subject } from "../../../src/model/episode";
 import { Library } from "../../../src/model/library";
 import { panels } from "../../../src/panels";
 import type { Panel, PanelStatus } from "../../../src/panels/panel";
+import type { App } from "../../../src/state/app";
 import { View } from "../../../src/state/view";
 import { showTheme } from "../../../src/ui/colours";
 import { episodeBytes } from "./episode";
 import "../../../src/ui/theme.css";
+import "../../../src/ui/page.css";
 import "./page.css";
 
 const wanted = new URLSearchParams(location.search);
@@ -22,6 +24,7 @@ const bytes = await episodeBytes();
 const other = await episodeBytes("ep_0043", 7);
 const file = (name: string, content: Uint8Array) => ({ path: name, file: new Blob([content as BlobPart]) });
 await library.list({ kind: "files", files: [file("runs/ep_0042.wshard", bytes), file("runs/ep_0043.wshard", other)] });
+const app = { rowName: signal("runs/ep_0042.wshard"), shown: signal(null) } as unknown as App;
 const { episode } = await library.open(0);
 const view = new View(signal(episode.facts.length + 1));
 Object.assign(globalThis, { view, episode, library });
@@ -75,7 +78,7 @@ function Page() {
       {tabs.map(({ name, title, component: Tab }) => (
         <section class="frame tab" key={name} data-tab={name}>
           <h3>{title}</h3>
-          <Tab episode={episode} view={view} show={(key) => Object.assign(globalThis, { shownKey: key })} />
+          <Tab app={app} episode={episode} view={view} show={(key) => Object.assign(globalThis, { shownKey: key })} />
         </section>
       ))}
     </>

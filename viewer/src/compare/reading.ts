@@ -1,0 +1,193 @@
+// Reads what a comparison shows: metrics of a selection, and differences between two episodes.
+
+import type { EpisodeModel, Subject } from "../model/episode";
+import type { ChannelFacts } from "../model/facts";
+import type { Range, ReadOptions, Reads } from "../model/reads";
+import { pieces } from "../panels/statistics/pieces";
+import { pairSteps } from "../plot-data/alignment";
+import { stepClock } from "../plot-data/clocks";
+import { columns, type Reduced } from "../plot-data/columns";
+import { type Metrics, metrics } from "../plot-data/metrics";
+import { Pyramid } from "../plot-data/pyramid";
+import { type Numbers, samplesOf } from "../plot-data/samples";
+import { type Alignment, clockOn } from "./alignment";
+import { joinMetrics, noMetrics } from "./metrics";
+
+/** Values that are read for one table, and for the difference in one view. */
+const mostValues = 1 << 22;
+const mostDifferences = 1 << 20;
+
+export interface Measured {
+  readonly dimensions: readonly Metrics[];
+  readonly all: Metrics;
+  /** Which share of the steps was read. */
+  readonly share: number;
+}
+
+async function read(
+  reads: Reads,
+  channel: ChannelFacts,
+  from: number,
+  to: number,
+  options: ReadOptions,
+): Promise<{ values: Numbers; first: number }> {
+  const first = Math.max(0, Math.min(from, channel.length));
+  const end = Math.max(first, Math.min(to, channel.length));
+  const window = first < end ? await reads.window(channel.key, first, end, options) : null;
+  return { values: window?.kind === "dense" ? (window.values as Numbers) : new Float64Array(0), first };
+}
+
+function stepsIn({ start, end }: Range, length: number): [number, number] {
+  const clamp = (position: number) => Math.max(0, Math.min(length, Math.ceil(position)));
+  return [clamp(start), clamp(end)];
+}
+
+/** The standard deviation or the variance that a model gives with its prediction. */
+export function spreadOf({ uncertainties }: Subject, prediction: ChannelFacts): ChannelFacts | undefined {
+  return uncertainties.find(
+    (one) =>
+      (one.model === prediction.model || one.model === "") &&
+      /^(std|stddev|sigma|variance|var)$/.test(one.type) &&
+      one.layout === "dense" &&
+      one.problem === null &&
+      one.dimensions === prediction.dimensions &&
+      !one.hasOwnClock,
+  );
+}
+
+/** How far the prediction of a model is from the truth. */
+export async function measureModel(
+  { reads }: EpisodeModel,
+  subject: Subject,
+  prediction: ChannelFacts,
+  range: Range,
+  options: ReadOptions,
+): Promise<Measured> {
+  const { channel } = subject;
+  const spread = spreadOf(subject, prediction);
+  return measure(channel, range, prediction.length, async (from, to) => {
+    const [truth, mean, deviation] = await Promise.all([
+      read(reads, channel, from, to, options),
+      read(reads, prediction, from, to, options),
+      spread ? read(reads, spread, from, to, options) : null,
+    ]);
+    const std = deviation && deviationOf(deviation.values, spread?.type ?? "");
+    return (dimension) => {
+      // Of steps with a horizon, the first value is about the step itself.
+      const of = (values: Numbers, first: number) =>
+        samplesOf(values, { width: prediction.dimensions, dimension, first });
+      const given = { mean: of(mean.values, mean.first), std: std ? of(std, deviation.first) : undefined };
+      const real = samplesOf(truth.values, { width: channel.dimensions, dimension, first: truth.first });
+      return metrics(real, given, from, to);
+    };
+  });
+}
+
+function deviationOf(values: Numbers, type: string): Numbers {
+  return type.startsWith("var") ? Float64Array.from(values as Float64Array, (one) => Math.sqrt(Number(one))) : values;
+}
+
+/** How far a channel of the second episode is from that of the first. */
+export async function measureEpisodes(
+  a: EpisodeModel,
+  b: EpisodeModel,
+  [channelA, channelB]: readonly [ChannelFacts, ChannelFacts],
+  alignment: Alignment,
+  range: Range,
+  options: ReadOptions,
+): Promise<Measured> {
+  return measure(channelA, range, channelA.length, async (from, to) => {
+    const found = await readPaired(a, b, [channelA, channelB], alignment, from, to, options);
+    return (dimension) => {
+      const width = channelA.dimensions;
+      const truth = samplesOf(found.a.values, { width, dimension, first: found.a.first });
+      const mean = samplesOf(found.b.values, { width, dimension, first: found.b.first });
+      return metrics(truth, { mean }, from, to, found.pairs);
+    };
+  });
+}
+
+async function measure(
+  { dimensions, length }: ChannelFacts,
+  range: Range,
+  other: number,
+  piece: (from: number, to: number) => Promise<(dimension: number) => Metrics>,
+): Promise<Measured> {
+  const [from, to] = stepsIn(range, Math.min(length, other));
+  const parts = pieces(from, to, Math.floor(mostValues / Math.max(1, dimensions)));
+  const found: Metrics[] = Array.from({ length: dimensions }, () => noMetrics);
+  let steps = 0;
+  for (const part of parts) {
+    const of = await piece(part.start, part.end);
+    for (let dimension = 0; dimension < dimensions; dimension++) {
+      found[dimension] = joinMetrics(found[dimension] as Metrics, of(dimension));
+    }
+    steps += part.end - part.start;
+  }
+  const all = found.reduce(joinMetrics, noMetrics);
+  return { dimensions: found, all, share: to > from ? steps / (to - from) : 1 };
+}
+
+/** Both channels around some steps of the first, and which steps belong together. */
+async function readPaired(
+  a: EpisodeModel,
+  b: EpisodeModel,
+  [channelA, channelB]: readonly [ChannelFacts, ChannelFacts],
+  alignment: Alignment,
+  from: number,
+  to: number,
+  options: ReadOptions,
+) {
+  const pairs = pairSteps(stepClock(channelA.length), clockOn(alignment, channelB.length), 0, from, to);
+  let [low, high] = [Number.POSITIVE_INFINITY, 0];
+  for (const step of pairs) {
+    if (step < 0) continue;
+    low = Math.min(low, step);
+    high = Math.max(high, step + 1);
+  }
+  const [first, second] = await Promise.all([
+    read(a.reads, channelA, from, to, options),
+    read(b.reads, channelB, Math.min(low, high), high, options),
+  ]);
+  return { a: first, b: second, pairs };
+}
+
+/** B − A in a view, dimension by dimension; null if the view has too many values. */
+export async function differences(
+  a: EpisodeModel,
+  b: EpisodeModel,
+  channels: readonly [ChannelFacts, ChannelFacts],
+  alignment: Alignment,
+  dims: readonly number[],
+  range: Range,
+  width: number,
+  options: ReadOptions,
+): Promise<readonly Reduced[] | null> {
+  const [channelA] = channels;
+  const [first, last] = stepsIn(range, channelA.length);
+  const [from, to] = [Math.max(0, first - 1), Math.min(channelA.length, last + 1)];
+  const size = channelA.dimensions;
+  if ((to - from) * size > mostDifferences) return null;
+  const found = await readPaired(a, b, channels, alignment, from, to, options);
+  return dims.map((dimension) => {
+    const values = new Float64Array(to - from).fill(Number.NaN);
+    for (let at = 0; at < values.length; at++) {
+      const step = found.pairs[at] as number;
+      if (step < 0) continue;
+      const other = found.b.values[(step - found.b.first) * size + dimension];
+      const own = found.a.values[at * size + dimension];
+      if (other !== undefined && own !== undefined) values[at] = Number(other) - Number(own);
+    }
+    const samples = samplesOf(values, { first: from });
+    return columns({ pyramid: Pyramid.of(samples), samples }, stepClock(to), {
+      from: range.start,
+      to: range.end,
+      width: Math.max(1, Math.round(width)),
+    });
+  });
+}
+
+/** Columns of the second episode at their places on the axis of the first. */
+export function moved(line: Reduced, alignment: Alignment): Reduced {
+  return { ...line, x: line.x.map((position) => alignment.toA(position)) };
+}

@@ -1,0 +1,63 @@
+// Episodes that the user has marked, and what to do with the list. The viewer changes no file: it writes commands.
+
+import { type ReadonlySignal, signal } from "@preact/signals";
+
+const flagged = signal<ReadonlySet<string>>(new Set());
+
+/** Names of flagged episodes, as the table shows them. */
+export const flags: ReadonlySignal<ReadonlySet<string>> = flagged;
+
+export function toggleFlag(name: string): void {
+  const next = new Set(flagged.peek());
+  if (!next.delete(name)) next.add(name);
+  flagged.value = next;
+}
+
+export function clearFlags(): void {
+  flagged.value = new Set();
+}
+
+/** One name a line. */
+export function listText(names: Iterable<string>): string {
+  return Array.from(names, (name) => `${oneLine(name)}\n`).join("");
+}
+
+/** Commands for a shell: each episode gets a field of its metadata. Episodes inside packs cannot be edited there. */
+export function labelCommands(names: Iterable<string>, field: string): string {
+  const files = [...names];
+  const lines = files
+    .filter((name) => !isPacked(name))
+    .map((name) => `wshard edit ${quoted(name)} ${quoted(`${field}=true`)}\n`);
+  const packed = files.filter(isPacked).map((name) => `# in a pack, which is not edited in place: ${oneLine(name)}\n`);
+  return [...lines, ...packed].join("");
+}
+
+/** Commands that move the files out of the folder, with what belongs to them. */
+export function dropCommands(names: Iterable<string>, folder: string): string {
+  const files = [...names];
+  const lines = files.filter((name) => !isPacked(name));
+  const moves = lines.map((name) => {
+    const lanes = quoted(`${name}.lanes`);
+    return `mv -- ${quoted(name)} ${quoted(folder)}/ && if [ -d ${lanes} ]; then mv -- ${lanes} ${quoted(folder)}/; fi\n`;
+  });
+  const packed = files.filter(isPacked).map((name) => `# in a pack: use shardpack filter: ${oneLine(name)}\n`);
+  return [...(moves.length > 0 ? [`mkdir -p -- ${quoted(folder)}\n`] : []), ...moves, ...packed].join("");
+}
+
+function isPacked(name: string): boolean {
+  return name.includes(" › ");
+}
+
+/** A name as one word of a POSIX shell. One that begins with a dash is a path, not an option. */
+export function quoted(word: string): string {
+  const path = word.startsWith("-") ? `./${word}` : word;
+  return /^[\w@%+:,./=-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`;
+}
+
+/** A name with a line break would add lines of its own. */
+function oneLine(name: string): string {
+  return name.replace(
+    /[\p{Cc}\u2028\u2029]/gu,
+    (one) => `\\u${(one.codePointAt(0) ?? 0).toString(16).padStart(4, "0")}`,
+  );
+}
