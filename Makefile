@@ -36,7 +36,7 @@ UV := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(ENV)/uv/bin/
 INPUTS := pyproject.toml constraints.txt
 # Variables, because a comma would end an argument of `call`.
 DEMO_EXTRAS := gym,hdf5,plot
-TEST_EXTRAS := dev,convert,converters,rerun
+TEST_EXTRAS := dev,convert,converters,notebook,rerun
 RAY_EXTRAS := ray,remote
 
 .DEFAULT_GOAL := help
@@ -143,7 +143,7 @@ demo: $(ENV)/demo/.ready
 	$(call show,A world model trained on recorded episodes,pendulum_world_model.py,demo-out/episodes)
 	$(call show,A dataset of Minari,import_minari.py,demo-out)
 	$(call show,Packs of samples and of these episodes,packs.py,demo-out demo-out/episodes)
-	@printf '\nDone. Pictures to look at: demo-out/ep_001.png, demo-out/episodes.png\n'
+	@printf '\nDone. Pictures to look at: demo-out/ep_001.png, demo-out/episodes.png\nTo see all of it in your browser: $(ENV)/demo/bin/wshard view demo-out\n'
 
 # Files are checked while the tests run.
 test: $(ENV)/test/.ready

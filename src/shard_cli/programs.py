@@ -27,6 +27,7 @@ from shard_cli.commands import (
     split,
     stats,
     verify,
+    view,
 )
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ WSHARD: Final = Program(
         doctor.WSHARD,
         diff.WSHARD,
         plot.PLOT,
+        view.VIEW,
         stats.WSHARD,
         split.SLICE,
         split.WSHARD,

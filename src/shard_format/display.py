@@ -1,4 +1,4 @@
-"""What people see of a file in a notebook: small HTML cards with tables and pictures.
+"""What people see of a file in a notebook: small HTML cards with tables, pictures and lines.
 
 Names, metadata and pictures come from files that may lie. Everything is escaped, cut and counted here: a card has no
 scripts, no links, loads nothing, and is small whatever the file claims.
@@ -7,6 +7,7 @@ scripts, no links, loads nothing, and is small whatever the file claims.
 from __future__ import annotations
 
 import html
+import math
 import struct
 import zlib
 from base64 import b64encode
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "THUMBNAIL_PIXELS",
+    "Line",
     "Table",
     "card",
     "fields",
     "picture_of",
     "png",
     "size",
+    "sketch_of",
     "to_pixels",
     "value_range",
 ]
@@ -39,6 +42,13 @@ _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _MOST_ROWS: Final = 40
 _MOST_FACTS: Final = 16
 _MOST_PICTURES: Final = 6
+_MOST_PLOTS: Final = 6
+_MOST_LINES: Final = 3
+_PLOT_COLUMNS: Final = 60
+_PLOT_WIDTH: Final = 180
+_PLOT_HEIGHT: Final = 40
+# Of Okabe and Ito: told apart by colour-blind people, visible on white and on black.
+_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73")
 _LONGEST_CELL: Final = 60
 _MOST_DIGITS: Final = 256
 _LEFT: Final = 'style="text-align:left;vertical-align:top;padding:1px 8px 1px 0"'
@@ -103,12 +113,22 @@ class Table(NamedTuple):
     """How many rows there are."""
 
 
+class Line(NamedTuple):
+    """Values over time in a small plot."""
+
+    points: NDArray[np.float64]
+    """As `sketch_of` returns them."""
+    is_prediction: bool = False
+    """Whether it is drawn with dashes."""
+
+
 def card(
     heading: str,
     facts: Iterable[tuple[str, object]] = (),
     table: Table | None = None,
     pictures: Mapping[str, NDArray[np.uint8]] | None = None,
     note: str = "",
+    plots: Iterable[tuple[str, Sequence[Line]]] = (),
 ) -> str:
     """A small piece of HTML for a notebook.
 
@@ -118,6 +138,7 @@ def card(
         table: what it consists of.
         pictures: by caption, as `to_pixels` returns them.
         note: a sentence below, such as what could not be read.
+        plots: captions and lines, of which only the first plots are made.
     """
     parts = [f"<div><strong>{_escaped(heading)}</strong>"]
     lines = [
@@ -130,6 +151,9 @@ def card(
         parts.append("<div>")
         parts += [_figure(name, each) for name, each in islice(pictures.items(), _MOST_PICTURES)]
         parts.append("</div>")
+    drawn = [_plot(name, lines) for name, lines in islice(plots, _MOST_PLOTS)]
+    if drawn:
+        parts.append(f"<div>{''.join(drawn)}</div>")
     if table is not None and table.total:
         parts.append(_table(table))
     if note:
@@ -164,11 +188,62 @@ def _figure(caption: str, pixels: NDArray[np.uint8]) -> str:
     )
 
 
+def _plot(caption: str, lines: Sequence[Line]) -> str:
+    finite = np.concatenate([line.points[np.isfinite(line.points)] for line in lines])
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    text = f"{_escaped(caption)} · {low:.4g} … {high:.4g}" if finite.size else _escaped(caption)
+    middle, half = low / 2 + high / 2, high / 2 - low / 2
+    drawn = []
+    for line in lines:
+        dashes = ' stroke-dasharray="3 2"' if line.is_prediction else ""
+        # Halves, because the largest numbers have no difference.
+        heights = (line.points / 2 - middle / 2) / half if half > 0 else line.points * 0.0
+        for number in range(line.points.shape[1]):
+            drawn += [
+                f'<polyline points="{points}" stroke="{_COLOURS[number]}"{dashes}/>'
+                for points in _runs(heights[:, number])
+            ]
+    return (
+        '<figure style="display:inline-block;margin:4px 8px 4px 0">'
+        f'<svg width="{_PLOT_WIDTH}" height="{_PLOT_HEIGHT}" role="img" aria-label="{text}" fill="none">'
+        f"{''.join(drawn)}</svg><figcaption>{text}</figcaption></figure>"
+    )
+
+
+def _runs(heights: NDArray[np.float64]) -> list[str]:
+    """The points of a line between its gaps; heights are from -0.5 to 0.5."""
+    across = np.linspace(2, _PLOT_WIDTH - 2, len(heights)) if len(heights) > 1 else np.array([2.0])
+    up = _PLOT_HEIGHT / 2 - heights * (_PLOT_HEIGHT - 4)
+    runs: list[list[str]] = [[]]
+    for x, y in zip(across.tolist(), up.tolist(), strict=True):
+        if math.isfinite(y):
+            runs[-1].append(f"{x:.0f},{y:.1f}")
+        elif runs[-1]:
+            runs.append([])
+    # A point of its own is shown as a short line.
+    return [" ".join(run if len(run) > 1 else run * 2) for run in runs if run]
+
+
 def _escaped(value: object) -> str:
     return html.escape(_in_short("" if value is None else value))
 
 
-# --- pictures
+# --- lines and pictures
+
+
+def sketch_of(values: NDArray[Any]) -> NDArray[np.float64]:
+    """The first dimensions of values over time as [points, dimensions], with the extremes of long ones.
+
+    NaN where there is no number.
+    """
+    with np.errstate(all="ignore"):
+        points = values.reshape(len(values), -1)[:, :_MOST_LINES].astype(np.float64)
+    points[~np.isfinite(points)] = np.nan
+    if len(points) <= 2 * _PLOT_COLUMNS:
+        return points
+    starts = np.linspace(0, len(points), _PLOT_COLUMNS, endpoint=False).astype(np.int64)
+    extremes = (np.fmin.reduceat(points, starts), np.fmax.reduceat(points, starts))
+    return np.stack(extremes, axis=1).reshape(-1, points.shape[1])
 
 
 def picture_of(frame: NDArray[Any], most: int = THUMBNAIL_PIXELS) -> NDArray[np.float64]:

@@ -46,6 +46,7 @@ _SMALLEST_FRAME = 8
 # may be that can only be decoded as a whole.
 _MOST_FOR_A_PICTURE = 32 << 20
 _MOST_AS_A_WHOLE = 4 << 20
+_MOST_IN_A_SKETCH = 16
 
 
 class Modality(str, Enum):
@@ -530,6 +531,20 @@ class Channel(Strict):
             low, high = 0.0, 255.0
         return {at: display.to_pixels(each, low, high) for at, each in found.items()}
 
+    def sketch(self) -> NDArray[np.float64] | None:
+        """Its first dimensions over time in few points; None if it is no such channel, or reading it would cost much."""
+        block = self.source
+        is_numbers = self.layout == "dense" and not is_frames(self)
+        if not is_numbers or (block is not None and is_url(block.path or "")):
+            return None
+        if not 0 < self.nbytes <= _MOST_AS_A_WHOLE or prod(self.step_shape) > _MOST_IN_A_SKETCH:
+            return None
+        try:
+            values = self.dtype_name.as_numbers(self.uncached().read_steps(0, self.length))
+            return display.sketch_of(values)
+        except (ShardError, ValueError):
+            return None  # reading the channel says what is wrong with it
+
     def _reading_cost(self, step: int) -> int:
         """How many bytes are decoded to get one step."""
         assert self.source is not None
@@ -546,7 +561,11 @@ class Channel(Strict):
         }
         shown = [(name, value) for name, value in facts.items() if value]
         pictures = {f"entry {at}": each for at, each in self.thumbnails().items()}
-        return display.card(f"{type(self).__name__} {self.name}", shown, pictures=pictures)
+        sketch = self.sketch()
+        plots = [] if sketch is None else [("values", [display.Line(sketch)])]
+        return display.card(
+            f"{type(self).__name__} {self.name}", shown, pictures=pictures, plots=plots
+        )
 
     # --- copies
 

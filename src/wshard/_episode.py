@@ -45,6 +45,7 @@ from wshard.alignment import (
 from wshard.residual import Residual
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from matplotlib.figure import Figure
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Episode", "Extra", "LaneView", "NestedView", "Origin", "Part"]
 
+# The room that shows episodes in browsers. By name: the core imports no room that is built on it.
+_VIEWER: Final = "wshard.viewer"
 Value = TypeVar("Value")
 _LARGE: Final = 4 << 20
 _WORTH_THREADS: Final = 1 << 20
@@ -893,6 +896,30 @@ class Episode(Strict):
         figure: Figure = room.plot_episode(self, channels=channels, steps=time, options=options)
         return figure
 
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write one HTML file that shows the episode in any browser, without a network: for sharing.
+
+        The file holds the viewer and the episode with its predictions, stored as in a file of its own.
+
+        Args:
+            path: the file to write, which appears when it is complete.
+
+        Raises:
+            InvalidArgument: the episode takes more than 20 MB; says what to do.
+        """
+        import_module(_VIEWER).to_html(self, path)
+
+    def view(self) -> Any:  # noqa: ANN401 - a class of an optional package
+        """Show it in a notebook: a widget that reads from this process what you look at. Needs the extra `notebook`.
+
+        `wshard.viewer.widget(path)` shows files of any size; `wshard view` in a terminal opens a browser.
+
+        Raises:
+            MissingExtra: anywidget is not installed.
+            InvalidArgument: the episode takes more than 256 MiB.
+        """
+        return import_module(_VIEWER).widget(self)
+
     def validate(self) -> None:
         """Checks that it can be saved: names, lengths, types.
 
@@ -956,7 +983,23 @@ class Episode(Strict):
             for name, camera in cameras[:1]
             for at, each in camera.thumbnails().items()
         }
-        return display.card(f"Episode {self.id}", facts, table, pictures)
+        return display.card(f"Episode {self.id}", facts, table, pictures, plots=self._plots())
+
+    def _plots(self) -> Iterator[tuple[str, list[display.Line]]]:
+        """Small plots of channels, rewards first, each with the prediction of its first model."""
+        for lane in (REWARD, "signal", "action"):
+            for address, channel in self.parts.items():
+                if address[0] != lane or (truth := channel.sketch()) is None:
+                    continue
+                lines = [display.Line(truth)]
+                name = address[-1]
+                for model, omen in self.omens[name].items() if lane == "signal" else ():
+                    sketch = omen.sketch() if omen.step_shape == channel.step_shape else None
+                    if sketch is not None:
+                        lines.append(display.Line(sketch, is_prediction=True))
+                        name += f", dashed: {model}"
+                        break
+                yield name, lines
 
 
 def _cells(channel: Channel, step_rate: str) -> list[str]:

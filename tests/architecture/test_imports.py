@@ -40,7 +40,7 @@ FORBIDDEN = {
 }
 # Rooms of `wshard` that are built on episodes: nothing below may know them, not even inside a function.
 ON_TOP = {
-    *("convert", "deepdata_bridge", "doctor", "plot", "replay", "search"),
+    *("convert", "deepdata_bridge", "doctor", "plot", "replay", "search", "viewer"),
     "gym",
 }
 # What users of `wshard` type; all other modules start with an underscore.

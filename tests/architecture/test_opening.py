@@ -19,6 +19,8 @@ ALLOWED = {
     "wshard/_journal.py": "opens for writing, and refuses what is not a file",
     "wshard/replay/_latents.py": "opens for writing, and refuses what is not a file",
     "wshard/plot/_figure.py": "opens for writing",
+    "wshard/viewer/_page.py": "a file of the package",
+    "wshard/viewer/_widget.py": "a file of the package",
     "wshard/convert/_work.py": "its journal, and syncs new files",
     "wshard/convert/_mcap.py": "new files",
     "wshard/convert/_minari_writer.py": "new files",

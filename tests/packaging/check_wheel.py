@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("shard_format", "wshard", "shardpack", "shard_cli")
+LARGEST_PAGE = 400_000
 USE = """
 from shard_format import ShardReader, ShardWriter
 with ShardWriter("a.shard") as writer:
@@ -31,6 +32,10 @@ import shardpack
 with shardpack.ShardPackWriter("a.shardpack", compression="lz4") as writer:
     writer.write("first", {"positions.npy": positions})
 assert (shardpack.open("a.shardpack")["first"]["positions.npy"].decode() == positions).all()
+
+with load_wshard("a.wshard") as episode:
+    episode.to_html("a.html")
+assert "embedded" in open("a.html", encoding="utf-8").read()
 
 from shard_format.errors import MissingExtra
 for url in ("http://127.0.0.1:1/a.shard", "s3://bucket/a.shard"):
@@ -73,6 +78,9 @@ def main() -> None:
             sources = {str(file.relative_to(ROOT / "src")) for file in python_files(package)}
             assert {f"{package}/__init__.py", f"{package}/py.typed"} <= set(inside), package
             assert sources <= set(inside), sources - set(inside)
+        page = zipfile.ZipFile(wheel).getinfo("wshard/viewer/viewer.html")
+        assert page.file_size <= LARGEST_PAGE, f"the viewer has {page.file_size} bytes"
+        assert "wshard/viewer/widget.js" in inside
         assert not [file for file in inside if file.startswith(("tests/", "spec/", "benchmarks/"))]
         venv.create(folder / "env", with_pip=True)
         python = str(folder / "env" / "bin" / "python")

@@ -43,14 +43,22 @@ class Seen(HTMLParser):
             "figure",
             "figcaption",
             "img",
+            "svg",
+            "polyline",
         ]
     )
-    ATTRIBUTES = frozenset(["style", "src", "alt", "width", "height", "colspan"])
+    ATTRIBUTES = frozenset(
+        [
+            *("style", "src", "alt", "width", "height", "colspan", "role", "aria-label"),
+            *("fill", "stroke", "stroke-dasharray", "points"),
+        ]
+    )
 
     def __init__(self, source: str) -> None:
         super().__init__()
         self.text = ""
         self.pictures: list[np.ndarray[Any, Any]] = []
+        self.lines: list[dict[str, str | None]] = []
         self.open: list[str] = []
         assert len(source) < LARGEST
         assert "url(" not in source
@@ -61,6 +69,8 @@ class Seen(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag in self.TAGS
         assert {name for name, _ in attrs} <= self.ATTRIBUTES
+        if tag == "polyline":
+            self.lines.append(dict(attrs))
         source = dict(attrs).get("src")
         if tag == "img":
             assert source is not None
@@ -132,6 +142,68 @@ def test_an_episode_shows_its_channels_and_frames_of_its_colour_camera(tmp_path:
         [29, 200, 0],
     ]
     assert seen.pictures[0][-1, 0].tolist() == [0, 0, 0]
+
+
+def test_an_episode_shows_lines_with_predictions_in_dashes() -> None:
+    ep = Episode("ep", timebase=Timebase(tick_hz=50))
+    ep.observations["joints"] = np.linspace(-1, 3, T * 2).reshape(T, 2)
+    ep.omens["joints"]["dreamer"] = np.zeros((T, 2))
+    ep.rewards = np.arange(T, dtype=np.float32)
+    seen = shown(ep)
+    dashes = [line.get("stroke-dasharray") is not None for line in seen.lines]
+    assert dashes == [False, False, False, True, True]
+    for caption in ("reward · 0 … 29", "joints, dashed: dreamer · -1 … 3"):
+        assert caption in seen.text
+    first, last = (seen.lines[0]["points"] or "").split()[:: T - 1]
+    assert (first, last) == ("2,38.0", "178,2.0")
+
+
+def test_a_spike_in_a_long_channel_is_drawn() -> None:
+    values = np.zeros(100_000)
+    values[77_777] = 5.0
+    seen = shown(Channel(data=values))
+    assert "0 … 5" in seen.text
+    points = (seen.lines[0]["points"] or "").split()
+    assert len(points) == 120
+    assert sum(point.endswith(",2.0") for point in points) == 1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([np.nan, 1.0, np.inf, 2.0, 3.0, -np.inf, np.nan]),
+        np.full(5, np.nan),
+        np.array([1.0]),
+        np.array([-1.7e308, 1.7e308]),
+        np.array([True, False]),
+        np.full(300, np.nan),
+        np.array([0, 2**64 - 1], np.uint64),
+        np.array([], np.float32),
+        np.zeros((4, 0), np.float32),
+        np.full(9, 5e-324),
+    ],
+)
+def test_lines_of_all_values_are_drawn_inside_their_plot(values: np.ndarray[Any, Any]) -> None:
+    seen = shown(Channel(data=values))
+    for line in seen.lines:
+        for point in (line["points"] or "").split():
+            x, y = map(float, point.split(","))
+            assert 0 <= x <= 180
+            assert 0 <= y <= 40
+
+
+def test_the_largest_card_of_an_episode_is_below_200_kb() -> None:
+    rng = np.random.default_rng(1)
+    ep = Episode("noise", timebase=Timebase(tick_hz=50))
+    ep.observations["rgb"] = rng.integers(0, 256, (4, 96, 96, 3)).astype(np.uint8)
+    for number in range(60):
+        name = f"{number}" + "x" * 300
+        ep.observations[name] = Channel(data=rng.normal(size=(9000, 3)), start_ns=0)
+        ep.omens[name]["m" * 300] = Channel(data=rng.normal(size=(9000, 3)), start_ns=0)
+    ep.metadata = {f"{number}" + "y" * 300: "z" * 300 for number in range(60)}
+    seen = shown(ep)  # which asserts the size
+    assert len(seen.pictures) == 3
+    assert len(seen.lines) == 36
 
 
 def test_a_channel_shows_itself() -> None:

@@ -3,6 +3,7 @@ import { startTheme } from "./app/header";
 import { startKeyboard } from "./app/keyboard";
 import { openAddress } from "./app/open-screen";
 import { Page } from "./app/page";
+import { listNotebook, readFromNotebook } from "./notebook";
 import { App } from "./state/app";
 import type { Given } from "./worker/protocol";
 import "./ui/theme.css";
@@ -13,6 +14,8 @@ interface Configuration {
   readonly server?: boolean;
   readonly embedded?: readonly { readonly name: string; readonly base64: string }[];
   readonly title?: string;
+  /** A notebook: the kernel gives the data. */
+  readonly widget?: boolean;
 }
 
 function readConfiguration(): Configuration {
@@ -40,17 +43,19 @@ function start(): void {
   if (place === null) return;
   startTheme();
   const token = takeToken();
-  const app = new App();
+  const { server, embedded, title, widget } = readConfiguration();
+  const app = new App(widget ? readFromNotebook : undefined);
   startKeyboard(app);
   const link = app.readAddress();
   app.wanted.value = link;
   render(<Page app={app} />, place);
-  const { server, embedded, title } = readConfiguration();
   if (server) {
     const given: Given = { kind: "server", base: new URL(".", location.href).href.replace(/#.*$/, ""), token };
     void app.list(given, title ?? location.host);
   } else if (embedded !== undefined) {
     void app.list({ kind: "embedded", files: embedded }, title ?? embedded[0]?.name ?? "");
+  } else if (widget) {
+    void listNotebook().then(({ given, title }) => app.list(given, title));
   } else if (link.source !== "") {
     openAddress(app, link.source);
   }

@@ -449,6 +449,7 @@ def _scanned(episode: Episode) -> _Scanned:
         "id": episode.id,
         "env_id": episode.env_id,
         "metadata": episode.metadata,
+        "tick_hz": episode.timebase.tick_hz,
     }
     chunks = [] if episode.origin is None else episode.origin.chunks
     if chunks:

@@ -184,8 +184,10 @@ export class App {
   /** Keeps the address of the page up to date, without a step back for each change. */
   keepAddress(): () => void {
     let timer: ReturnType<typeof setTimeout> | undefined;
+    // The frame of a notebook has none.
+    const hasAddress = location.protocol !== "about:";
     return effect(() => {
-      if (this.episode.value === null) return;
+      if (this.episode.value === null || !hasAddress) return;
       const fragment = this.link();
       clearTimeout(timer);
       // Browsers refuse too many changes of the address in a short time.

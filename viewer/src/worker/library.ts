@@ -29,6 +29,8 @@ const smallReward = 256 << 10;
 const mostRecords = 10_000;
 /** How often a recording is looked at, in milliseconds. */
 const followEvery = 1000;
+/** How often an episode is looked for that a recording has become. */
+const mostLooks = 60;
 
 /** What a row of the table opens. */
 interface Place {
@@ -264,7 +266,11 @@ export class Library {
       const recording = await openRecording(place.open(), options);
       const opened = new OpenEpisode(handle, recording.episode, origin);
       this.#open.set(handle, opened);
-      this.#follow(opened, recording);
+      this.#follow(opened, recording, async () => {
+        const finished = await this.#finished(place);
+        if (finished !== null) origin.isUnfinished = false;
+        return finished;
+      });
       return { handle, facts: opened.facts };
     }
     const opened = new OpenEpisode(handle, await this.#openFile(place), origin);
@@ -277,20 +283,39 @@ export class Library {
     return openEpisode(place.open(), { ...options, ...(sidecars.length > 0 ? { sidecars } : {}) });
   }
 
-  #follow(opened: OpenEpisode, recording: Recording): void {
+  /** Reads what is added, and then the episode that the recording becomes: its journal is removed. */
+  #follow(opened: OpenEpisode, recording: Recording, finished: () => Promise<Episode | null>): void {
+    let looks = mostLooks;
+    const grow = (episode: Episode) => {
+      opened.grow(episode);
+      this.#events.grown(opened);
+    };
     const look = async () => {
+      let hasEnded = recording.isFinished;
       try {
-        if (await recording.refresh()) {
-          opened.grow(recording.episode);
-          this.#events.grown(opened);
-        }
-        if (recording.isFinished) return;
+        if (!hasEnded && (await recording.refresh())) grow(recording.episode);
       } catch {
-        return; // it was renamed when it ended, or is gone: what was read stays
+        hasEnded = true; // its journal is gone
       }
+      const episode = hasEnded ? await finished().catch(() => null) : null;
+      if (this.#open.get(opened.handle) !== opened) return;
+      if (episode !== null) grow(episode);
+      // If there is no episode, what was read stays.
+      if (episode !== null || (hasEnded && --looks === 0)) return;
       this.#following.set(opened.handle, { recording, timer: setTimeout(look, followEvery) });
     };
     this.#following.set(opened.handle, { recording, timer: setTimeout(look, followEvery) });
+  }
+
+  /** The episode that a recording has become; null while it is not there. */
+  async #finished(place: Place): Promise<Episode | null> {
+    const name = place.name.replace(/\.partial$/, "");
+    if (this.#server === null) return /^https?:/.test(name) ? openEpisode(openUrl(name), options) : null;
+    const { base, token } = this.#server;
+    const { files } = (await this.#get("files.json")) as { files?: ServedFile[] };
+    const listed = listServed(base, token, files ?? []);
+    const file = listed.get(name);
+    return file === undefined ? null : openEpisode(openListed(file, listed), options);
   }
 
   async #findings(place: Place): Promise<JsonObject | null> {
