@@ -8,7 +8,7 @@ import type { ChannelFacts } from "../model/facts";
 import { useAnswer } from "../model/hooks";
 import { gutter } from "../panels/panel";
 import { dimensionNames } from "../panels/series/parts";
-import { Plot, type PlotLine } from "../panels/series/plot";
+import { Plot, type PlotBand, type PlotLine } from "../panels/series/plot";
 import { type Reduced, valueRange } from "../plot-data/columns";
 import type { View } from "../state/view";
 import { colour, theme } from "../ui/colours";
@@ -72,7 +72,6 @@ export function ModelPlots({ episode, subject, models: [a, b], view, width }: Mo
           key={dimension}
           name={nameOf(channel, dimension)}
           view={view}
-          episode={episode}
           width={width}
           lines={[
             line(value.truth[at], ink.truth),
@@ -132,7 +131,6 @@ export function EpisodePlots({ a, b, subject, other, alignment, view, width }: E
           key={dimension}
           name={nameOf(channel, dimension)}
           view={view}
-          episode={a}
           width={width}
           lines={[line(value.a[at], ink.a), line(value.b[at], ink.b, true)].flat()}
           strip={difference === null || difference === "none" ? [] : line(difference[at], ink.difference)}
@@ -145,7 +143,6 @@ export function EpisodePlots({ a, b, subject, other, alignment, view, width }: E
 
 interface PairProps {
   readonly name: string;
-  readonly episode: EpisodeModel;
   readonly view: View;
   readonly width: number;
   readonly lines: readonly PlotLine[];
@@ -153,10 +150,10 @@ interface PairProps {
   readonly stripName: string;
 }
 
-function Pair({ name, episode, view, width, lines, strip, stripName }: PairProps): JSX.Element {
-  const range = view.range.value;
-  const rate = view.unit.value === "time" && episode.seconds(0) !== null ? episode.facts.rate : null;
-  const shared = { range, width, rate };
+const noBands: readonly PlotBand[] = [];
+
+function Pair({ name, view, width, lines, strip, stripName }: PairProps): JSX.Element {
+  const shared = { view, width, bands: noBands };
   const [low, high] = extent(strip);
   const far = Math.max(Math.abs(low), Math.abs(high));
   return (
@@ -166,14 +163,7 @@ function Pair({ name, episode, view, width, lines, strip, stripName }: PairProps
       {strip.length > 0 && view.error.value && (
         <div class="error-strip">
           <span class="strip-name">{stripName}</span>
-          <Plot
-            {...shared}
-            lines={strip}
-            y={[-far, far]}
-            height={stripHeight}
-            label={`${name}: ${stripName}`}
-            hasZero
-          />
+          <Plot {...shared} lines={strip} y={[-far, far]} height={stripHeight} label={`${name}: ${stripName}`} />
         </div>
       )}
     </section>

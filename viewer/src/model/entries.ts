@@ -7,7 +7,7 @@ import type { ChannelFacts } from "./facts";
 import { decodePackets } from "./video";
 
 /** Bytes of decoded entries that an episode keeps. */
-const budget = 128 << 20;
+const budget = 64 << 20;
 /** A group has at most this many bytes, if it has more than one entry, and this many entries. */
 const groupBytes = 4 << 20;
 const mostInGroup = 64;
@@ -41,6 +41,11 @@ export class Entries {
   private readonly groups = new Map<string, Group>();
   private readonly pending = new Map<string, Map<number, Pending>>();
   private bytes = 0;
+  /** The first entry of each channel that was asked for. It is read alone: the first picture must not wait for others. */
+  private readonly first = new Map<
+    string,
+    { readonly index: number; readonly group: Promise<Group>; values?: TypedArray }
+  >();
 
   constructor(private readonly episode: EpisodeModel) {}
 
@@ -50,7 +55,10 @@ export class Entries {
     const number = Math.floor(index / size);
     const name = `${number} ${channel.key}`;
     const group = this.groups.get(name);
-    if (group === undefined) return undefined;
+    if (group === undefined) {
+      const first = this.first.get(channel.key);
+      return first?.index === index ? first.values : undefined;
+    }
     this.groups.delete(name);
     this.groups.set(name, group);
     return group.entries[index - number * size];
@@ -60,6 +68,9 @@ export class Entries {
   async load(channel: ChannelFacts, index: number): Promise<TypedArray> {
     const known = this.get(channel, index);
     if (known !== undefined) return known;
+    const first = this.first.get(channel.key);
+    if (first === undefined) return this.loadFirst(channel, index);
+    if (first.index === index && first.values === undefined) await first.group;
     const size = groupSize(channel);
     const number = Math.floor(index / size);
     for (const [other, { abort }] of this.pending.get(channel.key) ?? []) {
@@ -71,10 +82,26 @@ export class Entries {
     return found;
   }
 
+  private async loadFirst(channel: ChannelFacts, index: number): Promise<TypedArray> {
+    const group = this.read(channel, index, index + 1, new AbortController().signal);
+    this.first.set(channel.key, { index, group });
+    try {
+      const [values] = (await group).entries;
+      if (values === undefined) throw new RangeError(`${channel.key} has no entry ${index}`);
+      this.first.set(channel.key, { index, group, values });
+      return values;
+    } catch (error) {
+      this.first.delete(channel.key);
+      throw error;
+    }
+  }
+
   /** Read the group after that of an entry, so that it is there when playing arrives. Errors wait until it is shown. */
   prepare(channel: ChannelFacts, index: number): void {
     const size = groupSize(channel);
     const number = Math.floor(index / size) + 1;
+    // Nobody has moved on from the first entry yet.
+    if (!this.groups.has(`${number - 1} ${channel.key}`)) return;
     if (number * size >= channel.length || this.groups.has(`${number} ${channel.key}`)) return;
     this.group(channel, number).catch(() => undefined);
   }
@@ -85,7 +112,9 @@ export class Entries {
     const waiting = pending.get(number);
     if (waiting !== undefined && !waiting.abort.signal.aborted) return waiting.loading;
     const abort = new AbortController();
-    const loading = this.read(channel, number, abort.signal).then((group) => {
+    const size = groupSize(channel);
+    const end = Math.min(channel.length, (number + 1) * size);
+    const loading = this.read(channel, number * size, end, abort.signal).then((group) => {
       this.keep(`${number} ${channel.key}`, group);
       return group;
     });
@@ -98,15 +127,12 @@ export class Entries {
     return loading;
   }
 
-  private async read(channel: ChannelFacts, number: number, signal: AbortSignal): Promise<Group> {
+  private async read(channel: ChannelFacts, start: number, end: number, signal: AbortSignal): Promise<Group> {
     if (channel.dimensions > mostValues) {
       throw new RangeError(
         `${channel.key}: one step has ${channel.dimensions} values, at most ${mostValues} are shown`,
       );
     }
-    const size = groupSize(channel);
-    const start = number * size;
-    const end = Math.min(channel.length, start + size);
     const window = await this.episode.reads.window(channel.key, start, end, { signal });
     let entries: readonly TypedArray[] = [];
     if (window.kind === "dense") {

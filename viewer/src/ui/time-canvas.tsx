@@ -66,9 +66,13 @@ export function TimeCanvas({ view, width, height, label, draw, inputs }: Props):
   );
 
   return (
-    <div class="time-canvas" style={{ width: `${width}px`, height: `${height}px` }} role="img" aria-label={label}>
-      <canvas ref={canvas} style={{ width: `${width}px`, height: `${height}px` }} />
-    </div>
+    <canvas
+      ref={canvas}
+      class="time-canvas"
+      role="img"
+      aria-label={label}
+      style={{ width: `${width}px`, height: `${height}px` }}
+    />
   );
 }
 

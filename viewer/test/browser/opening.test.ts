@@ -45,8 +45,9 @@ describe.skipIf(hasNoBrowser)("opening", () => {
     const started = Date.now();
     const first = await page.waitForFunction(
       () =>
-        [...document.querySelectorAll(".panel.over-time > p.hidden")].some((one) => / from \S+ to /.test(one.textContent ?? "")) &&
-        Date.now(),
+        [...document.querySelectorAll(".panel.over-time > p.hidden")].some((one) =>
+          / from \S+ to |Return of the episode: \d/.test(one.textContent ?? ""),
+        ) && Date.now(),
       undefined,
       { polling: "raf" },
     );
