@@ -219,8 +219,10 @@ function Episodes({ a, b, view, width }: { a: EpisodeModel; b: EpisodeModel; vie
     [a, b],
   );
   const [key, setKey] = useState("");
-  const subject =
-    subjects.find((one) => one.key === key) ?? subjects.find(({ channel }) => channel.lane === "signal") ?? subjects[0];
+  // What models predict is what people look at first.
+  const usual =
+    subjects.find((one) => one.predictions.length > 0) ?? subjects.find(({ channel }) => channel.lane === "signal");
+  const subject = subjects.find((one) => one.key === key) ?? usual ?? subjects[0];
   const other = b.subjects.find((one) => one.key === subject?.key);
   const [align, setAlign] = useState<Align>("step");
   const [offset, setOffset] = useState(0);

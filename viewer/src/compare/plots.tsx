@@ -75,7 +75,7 @@ export function ModelPlots({ episode, subject, models: [a, b], view, width }: Mo
           width={width}
           lines={[
             line(value.truth[at], ink.truth),
-            line(value.a[at], ink.a, true),
+            line(value.a[at], ink.a),
             line(value.b[at], ink.b, true),
           ].flat()}
           strip={[line(strips[at]?.[0], ink.a), line(strips[at]?.[1], ink.b, true)].flat()}
@@ -150,10 +150,8 @@ interface PairProps {
   readonly stripName: string;
 }
 
-const noBands: readonly PlotBand[] = [];
-
 function Pair({ name, view, width, lines, strip, stripName }: PairProps): JSX.Element {
-  const shared = { view, width, bands: noBands };
+  const shared = { view, bands: noBands, width };
   const [low, high] = extent(strip);
   const far = Math.max(Math.abs(low), Math.abs(high));
   return (
@@ -163,12 +161,20 @@ function Pair({ name, view, width, lines, strip, stripName }: PairProps): JSX.El
       {strip.length > 0 && view.error.value && (
         <div class="error-strip">
           <span class="strip-name">{stripName}</span>
-          <Plot {...shared} lines={strip} y={[-far, far]} height={stripHeight} label={`${name}: ${stripName}`} />
+          <Plot
+            {...shared}
+            lines={strip}
+            y={[-far, far]}
+            height={stripHeight}
+            label={`${name}: ${stripName}`}
+          />
         </div>
       )}
     </section>
   );
 }
+
+const noBands: readonly PlotBand[] = [];
 
 function inks() {
   return {

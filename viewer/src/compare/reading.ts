@@ -139,6 +139,12 @@ async function readPaired(
   options: ReadOptions,
 ) {
   const pairs = pairSteps(stepClock(channelA.length), clockOn(alignment, channelB.length), 0, from, to);
+  // Each step has one partner at most half a step away, of whichever episode has the longer steps.
+  const reach = Math.max(1, alignment.toA(1) - alignment.toA(0)) / 2 + 1e-6;
+  for (let at = 0; at < pairs.length; at++) {
+    const step = pairs[at] as number;
+    if (step >= 0 && Math.abs(alignment.toA(step) - (from + at)) > reach) pairs[at] = -1;
+  }
   let [low, high] = [Number.POSITIVE_INFINITY, 0];
   for (const step of pairs) {
     if (step < 0) continue;
