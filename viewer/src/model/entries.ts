@@ -138,6 +138,9 @@ export class Entries {
     if (window.kind === "dense") {
       const { values } = window;
       const width = channel.dimensions;
+      if (values.length !== (end - start) * width) {
+        throw new RangeError(`${channel.key}: ${values.length} values for ${end - start} steps of ${width} each`);
+      }
       entries = Array.from({ length: end - start }, (_, i) => values.subarray(i * width, (i + 1) * width));
     } else if (window.kind === "ragged") {
       entries = window.items;
@@ -164,7 +167,7 @@ export class Entries {
 /** Entries in a group: a power of two, so that groups begin where compressed frames of 16 steps do. */
 function groupSize(channel: ChannelFacts): number {
   const isVideo = channel.layout === "video";
-  const bytes = isVideo ? 4 * channel.dimensions : channel.layout === "ragged" ? 1 << 18 : entryBytes(channel);
+  const bytes = isVideo ? 4 * channel.dimensions : entryBytes(channel);
   let size = mostInGroup;
   while (size > 1 && size * bytes > (isVideo ? 4 * groupBytes : groupBytes)) size /= 2;
   return size;

@@ -1,12 +1,14 @@
 // One opened episode: answers what panels ask.
 
 import { type JsonObject, ShardError, type TypedArray } from "@shard-format/core";
-import type { Channel, Episode, Residual } from "@shard-format/core/wshard";
+import { type Channel, type Episode, type Overviews, openOverviews, type Residual } from "@shard-format/core/wshard";
+import { loadZstd } from "@shard-format/core/zstd";
 import { type Derived, parseDerived } from "../model/derived";
 import type { ChannelFacts, EpisodeFacts, Interval } from "../model/facts";
 import type { Columns, Extent, Range, ReadOptions, Window } from "../model/reads";
 import { type Clock, regularClock, secondsClock, stepAt, stepClock } from "../plot-data/clocks";
-import type { Pyramid } from "../plot-data/pyramid";
+import { Pyramid } from "../plot-data/pyramid";
+import type { Numbers } from "../plot-data/samples";
 import { episodeFacts, type Readable, readables } from "./facts";
 import { OpenFiles } from "./files";
 import { Lines, type ReadValues } from "./lines";
@@ -18,6 +20,8 @@ import { DenseReader, decoded } from "./values";
 const mostLines = 96 << 20;
 /** Steps of more bytes are pictures, clouds and the like: one is read for each moment. */
 const smallStep = 4096;
+/** Channels of fewer bytes are read: asking for an overview would take as long. */
+const longChannel = 1 << 20;
 /** A channel with its own clock needs a position for each entry. */
 const mostClocked = 1 << 23;
 
@@ -37,6 +41,7 @@ export class OpenEpisode {
   readonly #clocks = new Map<string, Promise<Clock>>();
   readonly #lines = new Lru<Promise<Lines>>(mostLines);
   readonly #turns = new Turns(3);
+  #overviews: Promise<Overviews | null> | undefined;
   #stepSeconds: Promise<Float64Array> | undefined;
 
   constructor(
@@ -226,9 +231,10 @@ export class OpenEpisode {
       const read = this.#combined(derived, a, b);
       return new Lines({ ...shared, width: b.dimensions, stepBytes, clock, read, exact32: false, overview: null });
     }
-    const { facts } = this.#readable(key);
+    const readable = this.#readable(key);
+    const { facts } = readable;
     const read = this.#values(key);
-    const [clock, overview] = await Promise.all([this.#clock(key), this.#overview(key)]);
+    const [clock, overview] = await Promise.all([this.#clock(key), this.#overview(readable)]);
     const exact32 = !["f64", "i32", "u32", "i64", "u64"].includes(facts.dtype);
     return new Lines({
       ...shared,
@@ -258,8 +264,20 @@ export class OpenEpisode {
     };
   }
 
-  async #overview(_key: string): Promise<readonly Pyramid[] | null> {
-    return null;
+  /** The extremes of a long channel, which a file beside the episode may have, by dimension. */
+  async #overview({ facts }: Readable): Promise<readonly Pyramid[] | null> {
+    if (facts.bytes < longChannel || this.origin.isUnfinished) return null;
+    // What is wrong with an overview is no reason not to show the episode (W-OVW-8).
+    this.#overviews ??= openOverviews(this.episode, { zstd: loadZstd }).catch(() => null);
+    const found = await (await this.#overviews)?.read(facts.key).catch(() => null);
+    if (!found) return null;
+    const { length, stepsPerBucket, buckets, minima, maxima } = found;
+    const part = (values: TypedArray, dim: number) => {
+      return { values: values as Numbers, offset: dim * buckets, stride: 1, first: 0, length: buckets };
+    };
+    return Array.from({ length: facts.dimensions }, (_, dim) =>
+      Pyramid.ofOverview(length, stepsPerBucket, part(minima, dim), part(maxima, dim)),
+    );
   }
 
   async window(key: string, start: number, stop: number, options: ReadOptions): Promise<Window> {

@@ -1,26 +1,37 @@
 // Panels in Chromium: what their pixels show, and how fast they follow the cursor.
 
 import { writeFileSync } from "node:fs";
-import type { Page } from "playwright-core";
+import type { Browser, Page } from "playwright-core";
 import { PNG } from "pngjs";
+import type { ViteDevServer } from "vite";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { codeColour } from "../../src/plot-data/colours";
-import { Chromium, canRun, pictures, pixel } from "./chromium";
+import { hasNoBrowser, launch, type Watched, watch } from "./harness";
 import type { Wanted } from "./pictures/page";
+import { decoded, pictures, pixel, serveSources } from "./pictures/sources";
 
-describe.skipIf(!canRun)("a panel in Chromium", () => {
-  const chromium = new Chromium();
+describe.skipIf(hasNoBrowser)("a panel in Chromium", () => {
+  let server: ViteDevServer;
+  let browser: Browser;
   let page: Page;
+  let watched: Watched;
 
   beforeAll(async () => {
-    page = await chromium.open("test/browser/pictures/index.html");
+    server = await serveSources();
+    browser = await launch();
+    page = await browser.newPage();
+    watched = watch(page);
+    await page.goto(`${server.resolvedUrls?.local[0] ?? ""}test/browser/pictures/index.html`);
     await page.waitForFunction(() => "show" in window);
-  }, 60_000);
+  });
 
-  afterAll(() => chromium.close());
+  afterAll(async () => {
+    await browser?.close();
+    await server?.close();
+  });
 
   beforeEach(() => {
-    chromium.complaints = [];
+    watched.errors.length = 0;
   });
 
   /** Show a panel, wait until it has drawn what it was asked for, and give its pixels. */
@@ -37,8 +48,8 @@ describe.skipIf(!canRun)("a panel in Chromium", () => {
     );
     // Two frames: the drawing follows the status, and the picture follows the drawing.
     await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
-    const picture = await chromium.screenshot();
-    expect(chromium.complaints).toEqual([]);
+    const picture = decoded(await page.screenshot());
+    expect(watched.errors).toEqual([]);
     return picture;
   }
 
@@ -95,6 +106,8 @@ describe.skipIf(!canRun)("a panel in Chromium", () => {
 
     test("follows the cursor inside a group without asking anybody", async () => {
       await show({ scene: "camera", panel: "image", width: 640, height: 480 });
+      await page.evaluate(() => window.shown.view.seek(1));
+      await page.waitForFunction(() => window.shown.reads.windows > 1);
       const before = await page.evaluate(() => window.shown.reads.windows);
       await page.evaluate(() => window.shown.view.seek(31));
       const png = await settled();
@@ -145,7 +158,7 @@ describe.skipIf(!canRun)("a panel in Chromium", () => {
       );
       await page.waitForFunction(() => window.shown.status.problem !== undefined);
       expect(await page.evaluate(() => window.shown.status.problem)).toContain(words);
-      chromium.complaints = [];
+      watched.errors.length = 0;
       await show({ scene: "camera", panel: "image", ...size });
     });
   });
@@ -264,21 +277,21 @@ describe.skipIf(!canRun)("a panel in Chromium", () => {
 
   describe("with latents", () => {
     test("shows codes as a strip of colours, and the shares of several codes in a column", async () => {
-      const png = await show({ scene: "codes", panel: "latent", width: 276, height: 144 }, 20);
+      const png = await show({ scene: "codes", panel: "latent", width: 276, height: 156 }, 20);
       expect(pixel(png, 64 + 50, 20)).toEqual(codeColour(3));
       expect(pixel(png, 64 + 150, 20)).toEqual(codeColour(7));
       expect(pixel(png, 64 + 199, 20)).toEqual(codeColour(12));
       expect(await page.locator(".code-list strong").textContent()).toBe("code 3");
       expect(await page.locator(".code-bars button").allTextContents()).toEqual(["350", "749", "121"]);
-      await page.setViewportSize({ width: 90, height: 144 });
-      const narrow = await show({ scene: "codes", panel: "latent", width: 90, height: 144 });
+      await page.setViewportSize({ width: 90, height: 156 });
+      const narrow = await show({ scene: "codes", panel: "latent", width: 90, height: 156 });
       const last = 64 + 13; // the last column has codes 7 and 12
       expect(pixel(narrow, last, 10)).toEqual(codeColour(7));
       expect(pixel(narrow, last, 58)).toEqual(codeColour(12));
     });
 
     test("goes to the next step with a code when it is clicked", async () => {
-      await show({ scene: "codes", panel: "latent", width: 276, height: 144 }, 20);
+      await show({ scene: "codes", panel: "latent", width: 276, height: 156 }, 20);
       await page.locator(".code-bars button").nth(1).click();
       expect(await page.evaluate(() => window.shown.view.cursor.value)).toBe(50);
     });
@@ -314,7 +327,7 @@ describe.skipIf(!canRun)("a panel in Chromium", () => {
   test.runIf(pictures)("looks good", async () => {
     const looks: [string, Wanted, number][] = [
       ["heatmap", { scene: "waves", panel: "heatmap", width: 640, height: 226 }, 20],
-      ["codes", { scene: "many codes", panel: "latent", width: 640, height: 144 }, 200],
+      ["codes", { scene: "many codes", panel: "latent", width: 640, height: 156 }, 200],
       ["embedding", { scene: "embedding", panel: "latent", width: 640, height: 430 }, 200],
       ["points", { scene: "points", panel: "points", width: 420, height: 340 }, 20],
       [

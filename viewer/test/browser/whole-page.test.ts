@@ -1,13 +1,13 @@
 // The whole page with an episode that has every kind of channel these panels are for: read by the worker from a file.
 
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { encodeEpisode } from "@shard-format/core/wshard";
-import type { Page } from "playwright-core";
+import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { Chromium, canRun, pictures, pixel } from "./chromium";
+import { choose, drawn, fileAddress, hasNoBrowser, launch, type Watched, watch } from "./harness";
 import { scenes } from "./pictures/scenes";
+import { decoded, pictures, pixel } from "./pictures/sources";
 
 /** The values of the first channel of a scene, for as many steps as the episode has. */
 async function values(name: string, channel = 0) {
@@ -55,51 +55,39 @@ async function episode(): Promise<Uint8Array> {
   });
 }
 
-describe.skipIf(!canRun)("the page", () => {
-  const chromium = new Chromium();
+describe.skipIf(hasNoBrowser)("the page", () => {
+  let browser: Browser;
   let page: Page;
-  let folder: string;
+  let watched: Watched;
 
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), "viewer-"));
-    writeFileSync(join(folder, "pictures.wshard"), await episode());
-    page = await chromium.open("index.html");
-  }, 60_000);
-
-  afterAll(async () => {
-    await chromium.close();
-    rmSync(folder, { recursive: true, force: true });
+    browser = await launch();
+    page = await browser.newPage({ viewport: { width: 1280, height: 1500 } });
+    watched = watch(page);
+    await page.goto(fileAddress());
+    await choose(page, [{ name: "pictures.wshard", bytes: await episode() }]);
   });
 
-  const panel = (key: string) => page.locator(`[data-panel="${key}"]`);
-  const still = () =>
-    page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+  afterAll(() => browser?.close());
 
-  async function open(size: { width: number; height: number }) {
-    await page.setViewportSize(size);
-    await page.getByTestId("files").setInputFiles(join(folder, "pictures.wshard"));
-    await panel("signal/camera").locator("canvas").waitFor();
-  }
+  const panel = (key: string) => page.locator(`[data-panel="${key}"]`);
 
   test("shows cameras, depth and points side by side, and what has many dimensions below", async () => {
-    await open({ width: 1280, height: 1500 });
-    for (const key of ["signal/camera", "signal/depth", "signal/scan", "signal/objects"]) {
-      await panel(key).locator("canvas").first().waitFor();
-    }
+    for (const key of ["signal/camera", "signal/depth", "signal/scan", "signal/objects"]) await drawn(page, key);
     for (const key of ["signal/tactile", "omen/latent_action/dreamer", "omen/latent_action_codebook/dreamer"]) {
       await panel(key).scrollIntoViewIfNeeded();
-      await panel(key).locator("canvas").first().waitFor();
+      await drawn(page, key);
     }
+    // Computed in a worker of its own, under the policy of the page.
     await page.locator(".component.across").waitFor();
     expect(await page.locator(".panel-problem").allTextContents()).toEqual([]);
     await panel("signal/camera").scrollIntoViewIfNeeded();
-    await still();
     const canvas = panel("signal/camera").locator("canvas");
     const box = await canvas.boundingBox();
     if (box === null) throw new Error("the camera is not on the screen");
     await expect
       .poll(async () => {
-        const png = await chromium.screenshot();
+        const png = decoded(await page.screenshot());
         const scale = Math.min(box.width / 160, box.height / 120);
         return pixel(
           png,
@@ -108,7 +96,20 @@ describe.skipIf(!canRun)("the page", () => {
         );
       })
       .toEqual([0, 0, 255]);
-    expect(chromium.complaints).toEqual([]);
+    expect(watched.errors).toEqual([]);
+  });
+
+  test.each(["light", "dark"] as const)("has no serious finding of axe in these panels, %s", async (colorScheme) => {
+    await page.emulateMedia({ colorScheme });
+    await page.evaluate(readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8"));
+    const found = await page.evaluate(async () => {
+      const { axe } = window as unknown as { axe: typeof import("axe-core") };
+      const { violations } = await axe.run(".stage", { resultTypes: ["violations"] });
+      return violations
+        .filter(({ impact }) => impact === "serious" || impact === "critical")
+        .map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(" | ")}`);
+    });
+    expect(found).toEqual([]);
   });
 
   test.runIf(pictures)("looks good", async () => {

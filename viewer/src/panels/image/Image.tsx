@@ -11,8 +11,9 @@ import { pixelRatio } from "../../ui/pixels";
 import { ColourBar, Controls, controlsHeight, Menu, NumberField, Segments } from "../controls";
 import { useEntriesAt } from "../entry-at";
 import type { PanelProps } from "../panel";
-import { drawGround, fitted, Layer, moved, placeOf, type Zoom, zoomAt } from "./drawing";
+import { drawGround, fitted, Layer, moved, placeOf, type Zoom, zoomAt, zoomed } from "./drawing";
 import {
+  colourRange,
   differences,
   frameRange,
   isColour,
@@ -65,7 +66,7 @@ export function Image({ episode, subject, view, width, height, settings, change,
 
   const canvas = useRef<HTMLCanvasElement>(null);
   const readout = useRef<HTMLDivElement>(null);
-  const zoom = useSignal<Zoom>(fitted);
+  const zoom = useSignal<Zoom>(savedZoom(settings["zoom"]));
   const divider = useSignal(Math.min(Math.max(number(settings["split"], 0.5), 0), 1));
   const second = useSignal(false);
   const arrived = useSignal(0);
@@ -142,7 +143,8 @@ export function Image({ episode, subject, view, width, height, settings, change,
       const name = `${source.channel.key} ${source.entry >> 4}`;
       if (before !== undefined && seen.has(name)) return { map, range: before, none };
       // The range grows with the parts of the channel that were shown: reading all of it would take too long.
-      const here = percentileRange([values], none);
+      const found = percentileRange([values], none);
+      const here = source.picture.planes > 1 ? colourRange(found) : found;
       const range =
         before === undefined ? here : { min: Math.min(before.min, here.min), max: Math.max(before.max, here.max) };
       const same = before !== undefined && before.min === range.min && before.max === range.max;
@@ -249,6 +251,29 @@ export function Image({ episode, subject, view, width, height, settings, change,
   }, [episode, truth, prediction, truthAt, predictionAt, mode, map, kind, fixed.min, fixed.max, ahead, width, height]);
 
   const drag = useRef<{ x: number; y: number; divides: boolean } | null>(null);
+  // The zoom is part of the link once it rests.
+  const now = useRef({ settings, change });
+  now.current = { settings, change };
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let isFirst = true;
+    const stop = effect(() => {
+      const { scale, x, y } = zoom.value;
+      clearTimeout(timer);
+      if (!isFirst) {
+        timer = setTimeout(() => {
+          const { zoom: _, ...others } = now.current.settings;
+          const kept = [scale, x, y].map((value) => Number(value.toFixed(4)));
+          now.current.change(scale === 1 ? others : { ...others, zoom: kept });
+        }, 300);
+      }
+      isFirst = false;
+    });
+    return () => {
+      stop();
+      clearTimeout(timer);
+    };
+  }, []);
   if (truth === null || picture === undefined) {
     return null;
   }
@@ -306,6 +331,19 @@ export function Image({ episode, subject, view, width, height, settings, change,
           }}
           onDblClick={() => {
             zoom.value = fitted;
+          }}
+          tabIndex={0}
+          aria-label={words.canvas}
+          onKeyDown={(event) => {
+            const factor = { "+": 1.25, "-": 1 / 1.25 }[event.key];
+            const step = { ArrowLeft: [40, 0], ArrowRight: [-40, 0], ArrowUp: [0, 40], ArrowDown: [0, -40] }[event.key];
+            if (factor !== undefined) {
+              zoom.value = zoomAt(zoom.value, factor, room.width / 2, room.height / 2, picture, room);
+            } else if (step !== undefined && zoom.value.scale > 1) {
+              zoom.value = moved(zoom.value, step[0] ?? 0, step[1] ?? 0, picture, room);
+            } else return;
+            event.preventDefault();
+            event.stopPropagation(); // of a picture that is not zoomed, the arrows move the cursor
           }}
         />
         {mode === "split" && (
@@ -440,6 +478,12 @@ function Divider({ at, share, move }: { at: number; share: number; move: (share:
 function sourceOf(channel: ChannelFacts): Source | null {
   const picture = pictureOf(channel);
   return picture === null ? null : { channel, picture };
+}
+
+function savedZoom(saved: unknown): Zoom {
+  if (!Array.isArray(saved)) return fitted;
+  const [scale, x, y] = saved.map((value) => number(value, 0)) as [number?, number?, number?];
+  return zoomed({ scale: scale ?? 1, x: x ?? 0.5, y: y ?? 0.5 });
 }
 
 function sameSides(a: Picture, b: Picture): boolean {

@@ -36,7 +36,7 @@ export function zoomAt(zoom: Zoom, factor: number, x: number, y: number, picture
   if (scale === 1) return fitted;
   const before = placeOf(picture, room, zoom);
   const after = placeOf(picture, room, { ...zoom, scale });
-  return kept({
+  return zoomed({
     scale,
     x: zoom.x + ((x - room.width / 2) / picture.width) * (1 / before.size - 1 / after.size),
     y: zoom.y + ((y - room.height / 2) / picture.height) * (1 / before.size - 1 / after.size),
@@ -46,13 +46,14 @@ export function zoomAt(zoom: Zoom, factor: number, x: number, y: number, picture
 /** Move the picture by some CSS pixels. */
 export function moved(zoom: Zoom, dx: number, dy: number, picture: Sides, room: Sides): Zoom {
   const { size } = placeOf(picture, room, zoom);
-  return kept({ ...zoom, x: zoom.x - dx / size / picture.width, y: zoom.y - dy / size / picture.height });
+  return zoomed({ ...zoom, x: zoom.x - dx / size / picture.width, y: zoom.y - dy / size / picture.height });
 }
 
-/** The middle of the place stays on the picture. */
-function kept({ scale, x, y }: Zoom): Zoom {
+/** A zoom that is possible: the middle of the place stays on the picture. */
+export function zoomed({ scale, x, y }: Zoom): Zoom {
+  if (!(scale > 1)) return fitted;
   const inside = (value: number) => Math.min(Math.max(value, 0), 1);
-  return { scale, x: inside(x), y: inside(y) };
+  return { scale: Math.min(scale, largestZoom), x: inside(x), y: inside(y) };
 }
 
 /** Pixels that are painted once and drawn at any size. */

@@ -80,6 +80,16 @@ export function percentileRange(pictures: readonly TypedArray[], none?: number):
   return min <= max ? { min, max } : { min: 0, max: 1 };
 }
 
+/** Colours as numbers are from 0 to 1, from −1 to 1, or from 0 to 255: what they fit into, or the range itself. */
+export function colourRange(range: Range): Range {
+  const usual = [
+    { min: 0, max: 1 },
+    { min: -1, max: 1 },
+    { min: 0, max: 255 },
+  ];
+  return usual.find(({ min, max }) => range.min >= min && range.max <= max) ?? range;
+}
+
 /** The range of a type of values whose colours need no choice. */
 export function usualRange(facts: ChannelFacts): Range | null {
   if (facts.dtype === "u8") return { min: 0, max: 255 };

@@ -18,6 +18,7 @@ export const words = {
   least: "Least",
   largest: "Largest",
   dividing: "Line between truth and prediction",
+  canvas: "Picture at the cursor. Wheel or + and − zoom, drag or arrows move, double click fits.",
   noValue: "no value",
   reading: "reading",
   notYet: "No picture yet at this time.",

@@ -7,6 +7,7 @@ import { codeCounts } from "../../plot-data/summary";
 import { colour } from "../../ui/colours";
 import { count, value as formatted } from "../../ui/format";
 import { pixelRatio } from "../../ui/pixels";
+import { Menu } from "../controls";
 import { useEntriesAt } from "../entry-at";
 import { gutter, type PanelProps } from "../panel";
 import { effectiveCodes, entriesOfColumns } from "./codes";
@@ -14,12 +15,14 @@ import { words } from "./words";
 
 const mostEntries = 1_000_000;
 const mostBars = 24;
-const listHeight = 84;
+export const listHeight = 96;
 
 /** Codes as a strip of colours, and how often each of them is in the visible range. */
-export function Codes({ episode, subject, view, width, height, report }: PanelProps) {
+export function Codes({ episode, subject, view, width, height, settings, change, report }: PanelProps) {
   const { channel } = subject;
   const books = Math.max(1, channel.dimensions);
+  const chosen = settings["book"];
+  const book = typeof chosen === "number" && Number.isInteger(chosen) && chosen >= 0 && chosen < books ? chosen : 0;
   const isShort = channel.length * books <= mostEntries;
   const answer = useAnswer<TypedArray | null>(
     async (options) => {
@@ -43,8 +46,8 @@ export function Codes({ episode, subject, view, width, height, report }: PanelPr
     return [filled[0]?.[0] ?? 0, filled.at(-1)?.[1] ?? 0] as const;
   }, [columns]);
   const counts = useMemo(
-    () => (values ? codeCounts(samplesOf(values, { width: books }), from, to) : []),
-    [values, books, from, to],
+    () => (values ? codeCounts(samplesOf(values, { width: books, dimension: book }), from, to) : []),
+    [values, books, book, from, to],
   );
   const most = counts[0]?.count ?? 1;
   const factor = inner > 0 ? (to - from) / inner : 1;
@@ -109,7 +112,7 @@ export function Codes({ episode, subject, view, width, height, report }: PanelPr
     if (!values || !entryAt) return;
     for (let i = 1; i <= channel.length; i++) {
       const next = (entry + i) % channel.length;
-      if (Number(values[next * books]) !== code) continue;
+      if (Number(values[next * books + book]) !== code) continue;
       if (!channel.hasOwnClock) view.seek(next);
       else void episode.reads.positions(channel.key, next, next + 1).then(([position]) => view.seek(position ?? 0));
       return;
@@ -126,6 +129,14 @@ export function Codes({ episode, subject, view, width, height, report }: PanelPr
       <div class="code-list" data-own-pointer style={{ height: `${listHeight}px` }}>
         <p>
           <strong>{here.length === 0 ? "–" : words.code(here.map(formatted).join(" "))}</strong>
+          {books > 1 && (
+            <Menu
+              label={words.book}
+              value={String(book)}
+              options={Array.from({ length: books }, (_, i) => ({ value: String(i), text: String(i) }))}
+              choose={(value) => change({ ...settings, book: Number(value) })}
+            />
+          )}
           <span>{words.used(count(counts.length), count(to - from))}</span>
           {counts.length > 1 && (
             <span title={words.effectiveHint}>
@@ -139,7 +150,7 @@ export function Codes({ episode, subject, view, width, height, report }: PanelPr
               type="button"
               key={code}
               title={words.next}
-              aria-pressed={here[0] === code}
+              aria-pressed={here[book] === code}
               onClick={() => go(code)}
             >
               <i

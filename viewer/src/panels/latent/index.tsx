@@ -1,7 +1,7 @@
 import type { ChannelFacts } from "../../model/facts";
 import { heatmap } from "../heatmap";
 import type { Panel, PanelProps } from "../panel";
-import { Codes } from "./Codes";
+import { Codes, listHeight } from "./Codes";
 import { Embedding, projectionHeight } from "./Embedding";
 import { words } from "./words";
 import "./latent.css";
@@ -18,7 +18,7 @@ export const latent: Panel = {
   fits: ({ channel }) => score(channel),
   height(subject, settings) {
     const { channel } = subject;
-    if (areCodes(channel)) return 84 + Math.max(40, Math.min(160, 20 * channel.dimensions));
+    if (areCodes(channel)) return listHeight + Math.max(40, Math.min(160, 20 * channel.dimensions));
     return Math.min(180, heatmap.height(subject, settings)) + projectionHeight;
   },
 };

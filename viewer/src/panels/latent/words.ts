@@ -6,6 +6,7 @@ export const words = {
     `At most 16,000,000 values are projected; this channel has ${values}. The heat map shows them.`,
   projecting: "projecting",
   failed: "The projection failed.",
+  book: "Book",
   code: (code: string) => `code ${code}`,
   used: (codes: string, steps: string) => `${codes} codes in ${steps} steps`,
   effective: (number: string) => `as varied as ${number} equally frequent ones`,

@@ -57,7 +57,7 @@ export function Points({ episode, subject, view, width, height, settings, change
 
   const canvas = useRef<HTMLCanvasElement>(null);
   const names = [useRef<HTMLSpanElement>(null), useRef<HTMLSpanElement>(null), useRef<HTMLSpanElement>(null)];
-  const hasGraphics = useMemo(() => document.createElement("canvas").getContext("webgl2") !== null, []);
+  const hasGraphics = useMemo(() => Renderer.isPossible(), []);
 
   useEffect(() => {
     if (canvas.current === null || !hasGraphics) {

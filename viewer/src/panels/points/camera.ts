@@ -61,7 +61,7 @@ export function eyeOf({ turn, tilt, zoom, shift }: Orbit, bounds: Bounds, up: Up
   const right = sum(scaled(x, c), scaled(y, s));
   const above = cross(back, right);
   // Far enough that the bounds fit into the narrower side of the picture, from most sides.
-  const distance = size / (2.15 * zoom * Math.sin(fieldOfView / 2) * Math.min(1, aspect));
+  const distance = size / (1.95 * zoom * Math.sin(fieldOfView / 2) * Math.min(1, aspect));
   const place = sum(middle, scaled(back, distance));
   const [near, far] = [Math.max(distance - 2 * size, distance / 100), distance + 2 * size];
   const f = 1 / Math.tan(fieldOfView / 2);

@@ -110,6 +110,20 @@ interface Look {
   readonly trail: number;
 }
 
+/** The colours of a map, those that are hardly different from the ground made lighter or darker. */
+function visibleTable(map: ColourMap, ground: Look["ground"]): Uint8ClampedArray {
+  const table = colourTable(map).slice();
+  const lightness = (r: number, g: number, b: number) => 0.299 * r + 0.587 * g + 0.114 * b;
+  const behind = lightness(...ground);
+  const away = behind < 128 ? 255 : 0;
+  for (let at = 0; at < table.length; at += 3) {
+    const [r, g, b] = table.subarray(at, at + 3) as unknown as [number, number, number];
+    const part = 0.45 * Math.max(0, 1 - Math.abs(lightness(r, g, b) - behind) / 35);
+    for (let c = 0; c < 3; c++) table[at + c] = (table[at + c] as number) * (1 - part) + away * part;
+  }
+  return table;
+}
+
 /** Points of several steps, the oldest first. Points with a coordinate that is not finite are left out. */
 export function cloudOf(casts: readonly Cast[], look: Look): Cloud {
   const { columns, by, up, map, span, ground, trail } = look;
@@ -118,7 +132,7 @@ export function cloudOf(casts: readonly Cast[], look: Look): Cloud {
   const room = Math.ceil(all / every) + casts.length;
   const places = new Float32Array(3 * room);
   const colours = new Uint8Array(4 * room);
-  const table = colourTable(map);
+  const table = visibleTable(map, ground);
   let count = 0;
   for (const { values, age } of [...casts].sort((a, b) => b.age - a.age)) {
     const own = by === "own" ? ownColourScale(values, columns) : null;

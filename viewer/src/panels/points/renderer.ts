@@ -36,6 +36,13 @@ export class Renderer {
   private readonly points: Shape;
   private readonly lines: Shape;
 
+  /** Whether the browser has WebGL2. */
+  static isPossible(): boolean {
+    const gl = document.createElement("canvas").getContext("webgl2");
+    gl?.getExtension("WEBGL_lose_context")?.loseContext(); // a page may have only a few
+    return gl !== null;
+  }
+
   /** null where there is no WebGL2. */
   static on(canvas: HTMLCanvasElement): Renderer | null {
     // The picture is kept, so that it can be exported after it was drawn.
