@@ -1,0 +1,236 @@
+// The built page behind `wshard view`, in a file for sharing and in a notebook, in Chromium: it works, and pages of
+// others get nothing.
+
+import { type ChildProcessWithoutNullStreams, spawn, spawnSync } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { type Browser, chromium, type Page } from "playwright-core";
+import { build } from "vite";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+const usual = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"].map(
+  (name) => `/usr/bin/${name}`,
+);
+const executable = process.env["SHARD_CHROMIUM"] ?? usual.find((path) => existsSync(path));
+const root = fileURLToPath(new URL("../../..", import.meta.url));
+const python = join(root, ".env/test/bin/python");
+const script = fileURLToPath(new URL("served/serve.py", import.meta.url));
+const mustRun = Boolean(process.env["SHARD_REQUIRE_BROWSER"]);
+
+describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("the served page in Chromium", () => {
+  const folder = mkdtempSync(join(tmpdir(), "viewer-"));
+  const runs = join(folder, "runs");
+  const started: ChildProcessWithoutNullStreams[] = [];
+  let browser: Browser;
+  let complaints: string[] = [];
+
+  beforeAll(async () => {
+    const viewer = join(root, "viewer/");
+    await build({ root: viewer, configFile: `${viewer}vite.config.ts`, logLevel: "error", build: { outDir: folder } });
+    run("make", runs, "3");
+    browser = await chromium.launch({
+      ...(executable ? { executablePath: executable } : {}),
+      args: ["--no-sandbox", "--host-resolver-rules=MAP evil.example 127.0.0.1"],
+    });
+  }, 120_000);
+
+  afterAll(async () => {
+    await browser?.close();
+    for (const process of started) process.kill();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  function run(...args: string[]): void {
+    const { status, stderr } = spawnSync(python, [script, folder, ...args], { encoding: "utf8" });
+    if (status !== 0) throw new Error(stderr);
+  }
+
+  /** A program and its lines. */
+  function start(...args: string[]) {
+    const process = spawn(python, [script, folder, ...args]);
+    started.push(process);
+    const lines = createInterface(process.stdout)[Symbol.asyncIterator]();
+    return { process, line: async () => String((await lines.next()).value) };
+  }
+
+  /** The address that `wshard view` prints. */
+  async function serve(...args: string[]): Promise<string> {
+    const { line } = start("view", ...args);
+    let text = await line();
+    while (!text.startsWith("http:")) text = await line();
+    return text;
+  }
+
+  async function newPage(): Promise<Page> {
+    const page = await browser.newPage();
+    complaints = [];
+    page.on("console", (message) => {
+      if (message.type() === "error") complaints.push(message.text());
+    });
+    page.on("pageerror", (error) => complaints.push(String(error)));
+    return page;
+  }
+
+  test("an episode opens, and the token leaves the address", async () => {
+    const page = await newPage();
+    const address = await serve(join(runs, "ep_1.wshard"));
+    await page.goto(address);
+    await page.getByText("joint_pos").first().waitFor();
+    await page.getByText("ep_1<b>").first().waitFor();
+    const token = address.split("token=")[1] as string;
+    expect(token).toHaveLength(43);
+    expect(page.url()).not.toContain(token);
+    expect(await page.title()).not.toBe("owned");
+    expect(complaints).toEqual([]);
+    await page.close();
+  });
+
+  test("a folder is a table", async () => {
+    const page = await newPage();
+    await page.goto(await serve(runs));
+    await page.getByText("ep_2<b>").waitFor();
+    expect(complaints).toEqual([]);
+    await page.close();
+  });
+
+  test("a page of another site reads nothing, even with the token", async () => {
+    const address = await serve(runs);
+    const base = address.replace(/#.*/, "");
+    const site: Server = createServer((_, answer) => {
+      answer.setHeader("content-type", "text/html");
+      answer.end("<title>another site</title>");
+    });
+    await new Promise<void>((resolve) => site.listen(0, "127.0.0.1", resolve));
+    const page = await browser.newPage();
+    const statuses: number[] = [];
+    page.on("response", (response) => {
+      if (response.url().startsWith(base)) statuses.push(response.status());
+    });
+    await page.goto(`http://evil.example:${(site.address() as AddressInfo).port}/`);
+    const authorization = `Bearer ${address.split("token=")[1]}`;
+    for (const init of [{ headers: { authorization } }, {}, { mode: "no-cors" as const }]) {
+      const attempt = ({ url, init }: { url: string; init: RequestInit }) =>
+        fetch(url, init).then(
+          (answer) => answer.text(),
+          () => "blocked",
+        );
+      for (const path of ["", "files.json", "f/0"]) {
+        expect(await page.evaluate(attempt, { url: base + path, init })).toBe("blocked");
+      }
+    }
+    const framed = await page.evaluate(async (url) => {
+      const frame = document.createElement("iframe");
+      frame.src = url;
+      const loaded = new Promise((resolve) => {
+        frame.onload = resolve;
+      });
+      document.body.append(frame);
+      await loaded;
+      return frame.contentDocument === null; // of another origin: the error page of the browser
+    }, base);
+    expect(framed).toBe(true);
+    expect(new Set(statuses)).not.toContain(200);
+    await page.close();
+    site.close();
+  });
+
+  test("a name that leads here is refused", async () => {
+    const { port } = new URL(await serve(runs));
+    const page = await browser.newPage();
+    const answer = await page.goto(`http://evil.example:${port}/`);
+    expect(answer?.status()).toBe(421);
+    await page.close();
+  });
+
+  test("a recording is followed until it is an episode", async () => {
+    const path = join(folder, "live", "ep.wshard");
+    const recorder = start("record", path);
+    recorder.process.stdin.write("\n");
+    await recorder.line();
+    const page = await newPage();
+    await page.goto(await serve(`${path}.partial`));
+    await page.getByText("100 steps").waitFor();
+    recorder.process.stdin.write("\n");
+    await recorder.line();
+    await page.getByText("200 steps").waitFor();
+    const opened = page.waitForResponse((answer) => answer.url().endsWith("/f/1") && answer.status() === 206);
+    recorder.process.stdin.end();
+    await opened;
+    await page.getByText("200 steps").waitFor();
+    await page.close();
+  });
+
+  test("a file for sharing opens from a disk without a request", async () => {
+    const file = join(folder, "ep.html");
+    run("html", join(runs, "ep_0.wshard"), file);
+    const page = await newPage();
+    const requests: string[] = [];
+    page.on("request", (request) => {
+      if (!/^(file|blob):/.test(request.url())) requests.push(request.url());
+    });
+    await page.goto(String(pathToFileURL(file)));
+    await page.getByText("joint_pos").first().waitFor();
+    await page.getByText("ep_0<b>").first().waitFor();
+    expect(await page.title()).not.toBe("owned");
+    expect(requests).toEqual([]);
+    expect(complaints).toEqual([]);
+    await page.close();
+  });
+
+  test("in a notebook, two cells fetch the page once and read through the kernel", async () => {
+    const kernel = start("kernel", join(runs, "ep_2.wshard"));
+    await kernel.line();
+    const asked: string[] = [];
+    let last = Promise.resolve();
+    const ask = (question: { path: string }) => {
+      asked.push(question.path);
+      // One after the other, as messages come to a kernel.
+      const answer = last.then(async () => {
+        kernel.process.stdin.write(`${JSON.stringify(question)}\n`);
+        return JSON.parse(await kernel.line()) as { answer: object; bytes: string | null };
+      });
+      last = answer.then(() => {});
+      return answer;
+    };
+    const widget = readFileSync(join(root, "src/wshard/viewer/widget.js"), "utf8");
+    const page = await newPage();
+    await page.exposeFunction("ask", ask);
+    await page.goto("about:blank");
+    // As text: Vitest would rewrite an import.
+    await page.addScriptTag({
+      type: "module",
+      content: `const url = URL.createObjectURL(new Blob([${JSON.stringify(widget)}], { type: "text/javascript" }));
+        window.widget = (await import(url)).default;`,
+    });
+    await page.waitForFunction(() => "widget" in window);
+    await page.evaluate(() => {
+      const listeners = new Set<(answer: object, buffers: DataView[]) => void>();
+      const model = {
+        get: (name: string) => (name === "height" ? 300 : "version"),
+        on: (_: string, listener: never) => listeners.add(listener),
+        off: (_: string, listener: never) => listeners.delete(listener),
+        send: async (question: { id: string }) => {
+          const { answer, bytes } = await (window as never as { ask: (q: object) => Promise<never> }).ask(question);
+          const buffers = bytes === null ? [] : [Uint8Array.from(atob(bytes), (one: string) => one.charCodeAt(0))];
+          const views = buffers.map(({ buffer }) => new DataView(buffer));
+          for (const listener of listeners) listener({ ...(answer as object), id: question.id }, views);
+        },
+      };
+      const { widget } = window as never as { widget: { render(given: object): void } };
+      for (let cell = 0; cell < 2; cell++) widget.render({ model, el: document.body });
+    });
+    for (const cell of [0, 1]) {
+      const frame = page.frameLocator("iframe").nth(cell);
+      await frame.getByText("joint_pos").first().waitFor();
+      await frame.getByText("ep_2<b>").first().waitFor();
+    }
+    expect(asked.filter((path) => path === "/")).toHaveLength(1);
+    expect(complaints).toEqual([]);
+    await page.close();
+  });
+});

@@ -1,0 +1,69 @@
+"""What the tests of the served page need of Python: `serve.py PAGES MODE …`, with the page in the folder PAGES."""
+
+from __future__ import annotations
+
+import json
+import sys
+from base64 import b64encode
+from pathlib import Path
+
+import numpy as np
+
+import wshard.viewer._page as page
+from shard_cli.main import wshard_entry_point
+from wshard import Episode, Timebase, WShardStreamWriter, load_wshard, save_wshard
+from wshard.viewer._widget import Kernel
+
+
+def make(folder: str, count: str) -> None:
+    """Writes episodes with predictions; their names try to be elements."""
+    times = np.arange(1000) / 50
+    for number in range(int(count)):
+        episode = Episode(f"ep_{number}<b>", "Reach-v1", timebase=Timebase(tick_hz=50))
+        episode.metadata = {"note": "</script><script>document.title = 'owned'</script>"}
+        episode.observations["joint_pos"] = np.stack([np.sin(times), np.cos(times)], 1)
+        episode.omens["joint_pos"]["dreamer"] = np.stack([np.sin(times), np.sin(times)], 1)
+        episode.rewards = np.ones(1000, np.float32)
+        save_wshard(episode, Path(folder) / f"ep_{number}.wshard", profile="training", fsync=False)
+
+
+def record(path: str) -> None:
+    """Records 100 steps for each line on standard input; the recording ends with the input."""
+    channels = [{"id": "state", "dtype": "f32", "shape": [2]}]
+    with WShardStreamWriter(path, "live", channels) as writer:
+        writer.begin_episode("Live-v1")
+        for _ in sys.stdin:
+            for step in range(100):
+                writer.write_timestep({"state": [step, -step]}, reward=1.0)
+            writer.flush()
+            print("flushed", flush=True)
+        writer.end_episode()
+    print("finished", flush=True)
+
+
+def html(path: str, target: str) -> None:
+    with load_wshard(path) as episode:
+        episode.to_html(target)
+
+
+def kernel(path: str) -> None:
+    """Answers a question on each line of standard input, as the widget of a notebook does."""
+    answers = Kernel(path)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        answer, data = answers.answer(json.loads(line))
+        content = None if data is None else b64encode(data).decode("ascii")
+        print(json.dumps({"answer": answer, "bytes": content}), flush=True)
+
+
+def main() -> None:
+    folder, mode, *arguments = sys.argv[1:]
+    page.files = lambda _: Path(folder)  # type: ignore[assignment]
+    if mode == "view":
+        sys.argv[1:] = ["view", "--no-browser", *arguments]
+        wshard_entry_point()
+    {"make": make, "record": record, "html": html, "kernel": kernel}[mode](*arguments)
+
+
+if __name__ == "__main__":
+    main()
