@@ -81,7 +81,6 @@ describe.skipIf(hasNoBrowser)("targets", () => {
       server.answers.length = 0;
       await open("long.wshard");
       const first = await page.waitForFunction(() => globalThis.firstPlot, undefined, { polling: "raf" });
-      console.log(JSON.stringify([await first.jsonValue(), server.answers]));
       const [passed, at] = (await first.jsonValue()) as [number, number];
       times.push(passed);
       const before = server.answers.filter((answer) => answer.at <= at);
@@ -261,11 +260,11 @@ declare global {
   var firstPlot: [number, number] | undefined;
 }
 
-/** Notes when the first panel over time says in words what it has drawn. */
+/** Notes when the first panel over time says what it has drawn: the values of a line, or the sum of the rewards. */
 function noteFirstPlot(): void {
   new MutationObserver(() => {
     const said = [...document.querySelectorAll(".panel.over-time > p.hidden")];
-    if (globalThis.firstPlot === undefined && said.some((one) => / from \S+ to /.test(one.textContent ?? "")))
+    if (globalThis.firstPlot === undefined && said.some((one) => / from \S+ to |episode: [−\d]/.test(one.textContent ?? "")))
       globalThis.firstPlot = [performance.now(), Date.now()];
   }).observe(document, { subtree: true, childList: true, characterData: true });
 }
