@@ -23,7 +23,12 @@ export function Header({ app }: { readonly app: App }) {
       </button>
       <nav class="crumbs" aria-label={words.table.heading}>
         {app.title.value !== "" && (
-          <button type="button" class="crumb" disabled={!hasTable || !isEpisode} onClick={() => app.showTable()}>
+          <button
+            type="button"
+            class="crumb"
+            disabled={!hasTable || app.screen.value === "episodes"}
+            onClick={() => app.showTable()}
+          >
             {shown(app.title.value)}
           </button>
         )}

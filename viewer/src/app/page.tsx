@@ -1,10 +1,12 @@
 import { effect } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Compare } from "../compare/compare";
+import { Container } from "../inspector/container";
 import { startPlaying } from "../stage/play";
 import { Stage } from "../stage/stage";
 import { TimeLine } from "../stage/time-line";
 import type { App, OpenEpisode } from "../state/app";
+import { shown } from "../ui/escape";
 import { Guard } from "../ui/guard";
 import { words } from "../words";
 import { Episodes } from "./episodes";
@@ -30,7 +32,13 @@ export function Page({ app }: { readonly app: App }) {
       {screen === "episode" && open !== null && (
         <EpisodeScreen key={open.model.peek().facts.row} app={app} open={open} />
       )}
-      {screen === "episode" && app.problem.value !== null && (
+      {screen === "container" && app.container.value !== null && (
+        <main class="container">
+          <h2>{shown(app.container.value.name)}</h2>
+          <Container container={app.container.value} />
+        </main>
+      )}
+      {(screen === "episode" || screen === "container") && app.problem.value !== null && (
         <div class="banner">
           <ProblemBox error={app.problem.value.error} />
         </div>

@@ -3,7 +3,7 @@
 import { batch, computed, effect, type ReadonlySignal, signal } from "@preact/signals";
 import type { JsonObject } from "@shard-format/core";
 import type { EpisodeModel } from "../model/episode";
-import { type GiveRange, Library, ReadError } from "../model/library";
+import { type ContainerModel, type GiveRange, Library, ReadError } from "../model/library";
 import type { Given } from "../worker/protocol";
 import { decodeLink, emptyLink, encodeLink, type Link, type PanelChoice } from "./link";
 import { View } from "./view";
@@ -16,12 +16,14 @@ export interface OpenEpisode {
   close(): void;
 }
 
-export type Screen = "open" | "episodes" | "episode";
+export type Screen = "open" | "episodes" | "episode" | "container";
 
 export class App {
   library: Library;
   readonly screen = signal<Screen>("open");
   readonly episode = signal<OpenEpisode | null>(null);
+  /** A file that is no episode. */
+  readonly container = signal<ContainerModel | null>(null);
   /** Something takes a while: what. */
   readonly busy = signal<string | null>(null);
   /** What went wrong last. */
@@ -86,13 +88,17 @@ export class App {
     await this.#run("Opening the episode", () => this.#open(row, emptyLink));
   }
 
-  async #open(row: number, link: Link): Promise<void> {
+  async #open(row: number, wanted: Link): Promise<void> {
     const turn = ++this.#opening;
-    const { episode, close, grown } = await this.library.open(row);
+    const opened = await this.library.open(row).catch((error: unknown) => this.#openContainer(row, error));
+    if (opened === null) return;
+    const { episode, close, grown } = opened;
     if (turn !== this.#opening) {
       close();
       return;
     }
+    // A link about another episode says nothing about this one.
+    const link = wanted.id === "" || wanted.id === episode.facts.id ? wanted : emptyLink;
     const model = computed(() => grown.value ?? episode);
     const view = new View(computed(() => shownLength(model.value)));
     batch(() => {
@@ -107,6 +113,20 @@ export class App {
       this.wanted.value = emptyLink;
       this.screen.value = "episode";
     });
+  }
+
+  /** A Shard file that holds no episode has entries, which can be listed. Other errors stay errors. */
+  async #openContainer(row: number, error: unknown): Promise<null> {
+    if (!(error instanceof ReadError) || !/W-ROL-[12]\b/.test(error.message)) throw error;
+    const container = await this.library.container(row);
+    batch(() => {
+      this.episode.peek()?.close();
+      this.episode.value = null;
+      this.container.value = container;
+      this.wanted.value = emptyLink;
+      this.screen.value = "container";
+    });
+    return null;
   }
 
   async #run(what: string, work: () => Promise<void>): Promise<void> {
@@ -127,6 +147,7 @@ export class App {
     this.episode.peek()?.close();
     batch(() => {
       this.episode.value = null;
+      this.container.value = null;
       this.problem.value = null;
       this.library.end();
       this.library = new Library(this.giveRange);

@@ -75,6 +75,7 @@ export class OpenEpisode {
 
   async close(): Promise<void> {
     decoded.deleteAll(`${this.handle}/`);
+    await (await this.#overviews)?.close();
     await this.episode.close();
   }
 

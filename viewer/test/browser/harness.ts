@@ -37,6 +37,7 @@ export interface Watched {
 
 export function watch(page: Page): Watched {
   const watched: Watched = { errors: [], requests: [] };
+  page.setDefaultTimeout(15_000);
   page.on("pageerror", (error) => watched.errors.push(error.message));
   page.on("console", (message) => {
     if (message.type() === "error") watched.errors.push(message.text());
@@ -142,6 +143,8 @@ export async function choose(page: Page, files: readonly { name: string; bytes: 
 
 /** Waits until the panel of a channel has drawn something, which it says in words. */
 export async function drawn(page: Page, key: string): Promise<string> {
+  // What is out of sight is not drawn.
+  await page.locator(`[data-panel="${key}"]`).scrollIntoViewIfNeeded();
   const summary = page.locator(`[data-panel="${key}"] > p.hidden`);
   await page.waitForFunction(
     (name) => (document.querySelector(`[data-panel="${name}"] > p.hidden`)?.textContent ?? "") !== "",

@@ -60,10 +60,72 @@ describe.skipIf(hasNoBrowser)("opening", () => {
     expect(before.length).toBeLessThanOrEqual(3);
     expect(bytes).toBeLessThan(1_000_000);
     await drawn(page, "signal/camera");
-    console.log(server.answers.map((one) => one.bytes).join(" "));
     const camera = server.answers.reduce((sum, answer) => sum + answer.bytes, 0);
     console.log(`first picture: ${server.answers.length} requests, ${Math.round(camera / 1000)} KB`);
     expect(camera).toBeLessThan(1_000_000);
     expect(watched.errors).toEqual([]);
+  });
+
+  test("a file of this computer is opened without any request", async () => {
+    await page.goto(fileAddress());
+    await choose(page, [{ name: "reach.wshard", bytes: await encoded(reaching()) }]);
+    expect(await drawn(page, "signal/joint_pos")).toContain("Prediction minus recorded value from 0 to 2");
+    await expect.poll(() => page.locator("h1").textContent()).toBe("reach_001");
+    expect(watched.requests).toEqual([]);
+    expect(watched.errors).toEqual([]);
+  });
+
+  test("several files are a table, which keys open", async () => {
+    await page.goto(fileAddress());
+    const files = ["b", "a"].map(async (name) => ({
+      name: `${name}.wshard`,
+      bytes: await encoded(reaching(50, { id: name })),
+    }));
+    await choose(page, await Promise.all(files));
+    await page.locator("tbody tr").nth(1).waitFor();
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("Enter");
+    await expect.poll(() => page.locator("h1").textContent()).toBe("b");
+    await page.keyboard.press("k");
+    await expect.poll(() => page.locator("h1").textContent()).toBe("a");
+    expect(watched.errors).toEqual([]);
+  });
+
+  test.each([
+    ["auth", "sends no password"],
+    ["ranges", "needs range requests"],
+    ["expose", "hides the header Content-Range"],
+    ["cors", "Access-Control-Allow-Origin"],
+  ] as const)("where the server does not help (%s), the page says what to do", async (fault, said) => {
+    server.fault = fault;
+    await page.goto(fileAddress(`#src=${server.origin}/files/reach.wshard`));
+    await expect.poll(() => page.locator(".problem p").first().textContent()).toContain(said);
+    // The page works on.
+    await choose(page, [{ name: "reach.wshard", bytes: await encoded(reaching()) }]);
+    await drawn(page, "signal/joint_pos");
+  });
+
+  test("a link shows the same view, also of a file of this computer", async () => {
+    const bytes = await encoded(reaching());
+    await page.goto(fileAddress());
+    await choose(page, [{ name: "reach.wshard", bytes }]);
+    await drawn(page, "signal/joint_pos");
+    await page.keyboard.press("+");
+    for (let times = 0; times < 3; times++) await page.keyboard.press("Shift+ArrowRight");
+    await page.locator("label", { hasText: "gripper" }).locator("input").uncheck();
+    await expect.poll(() => page.url()).toContain("t=30&");
+    await expect.poll(() => page.url()).toContain("show=");
+    const address = page.url();
+    const before = await page.locator(".time-cursor").getAttribute("aria-valuetext");
+
+    const other = await browser.newPage({ viewport: { width: 1280, height: 800 } });
+    await other.goto(address);
+    await expect.poll(() => other.locator(".lead").textContent()).toContain("reach_001");
+    await choose(other, [{ name: "reach.wshard", bytes }]);
+    await drawn(other, "signal/joint_pos");
+    expect(await other.locator(".time-cursor").getAttribute("aria-valuetext")).toBe(before);
+    expect(await other.locator("[data-panel='signal/gripper']").count()).toBe(0);
+    await expect.poll(() => other.url()).toBe(address);
+    await other.close();
   });
 });
