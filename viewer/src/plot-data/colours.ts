@@ -1,6 +1,6 @@
 // Colour maps, and numbers as pixels.
 
-import type { Numbers } from "./samples";
+import { forPieces, type Numbers } from "./samples";
 
 export const colourMaps = ["viridis", "grey", "turbo"] as const;
 
@@ -50,6 +50,9 @@ function between(a: number, b: number, c: number, d: number, t: number): number 
   return (2 * t3 - 3 * t2 + 1) * b + (t3 - 2 * t2 + t) * slopeB + (3 * t2 - 2 * t3) * c + (t3 - t2) * slopeC;
 }
 
+/** Almost 256: the largest value has the last colour. */
+const COLOURS = 255.999;
+
 /** How numbers become colours. */
 export interface Scale {
   readonly map: ColourMap;
@@ -65,7 +68,7 @@ export function colourIndex(value: number, { min, max, none }: Scale): number {
   if (value >= max) return max > min || value > max ? 255 : 128;
   if (value <= min) return 0;
   // Half of each: the width of the range of all doubles is infinite.
-  return Math.floor(((value / 2 - min / 2) / (max / 2 - min / 2)) * 255.999);
+  return Math.floor(((value / 2 - min / 2) / (max / 2 - min / 2)) * COLOURS);
 }
 
 /** Numbers as pixels: red, green, blue, opacity. */
@@ -74,19 +77,32 @@ export function paint(
   scale: Scale,
   out: Uint8ClampedArray = new Uint8ClampedArray(values.length * 4),
 ): Uint8ClampedArray {
-  const table = colourTable(scale.map);
-  for (let i = 0, at = 0; i < values.length; i++, at += 4) {
-    const colour = 3 * colourIndex(Number(values[i]), scale);
-    if (colour < 0) {
-      out[at + 3] = 0;
-      continue;
+  const { min, max, none } = scale;
+  const palette = paletteOf(scale.map);
+  const pixels = new Uint32Array(out.buffer, out.byteOffset, values.length);
+  const factor = COLOURS / (max - min);
+  // Where the width of the range is 0 or infinite, the slow way knows what to do.
+  const isPlain = Number.isFinite(factor) && factor > 0;
+  forPieces({ values, offset: 0, stride: 1, first: 0, length: values.length }, (piece, first) => {
+    for (let i = 0; i < piece.length; i++) {
+      const value = piece[i] as number;
+      let index = -1;
+      if (!isPlain) index = colourIndex(value, scale);
+      else if (value >= max) index = value === none ? -1 : 255;
+      else if (value >= min) index = value === none ? -1 : ((value - min) * factor) | 0;
+      else if (value < min) index = value === none ? -1 : 0;
+      pixels[first + i] = index < 0 ? 0 : (palette[index] as number);
     }
-    out[at] = table[colour] as number;
-    out[at + 1] = table[colour + 1] as number;
-    out[at + 2] = table[colour + 2] as number;
-    out[at + 3] = 255;
-  }
+  });
   return out;
+}
+
+/** The colours of a map as pixels, in the order of bytes of this machine. */
+function paletteOf(map: ColourMap): Uint32Array {
+  const table = colourTable(map);
+  const bytes = new Uint8Array(4 * 256).fill(255);
+  for (let i = 0; i < 256; i++) bytes.set(table.subarray(3 * i, 3 * i + 3), 4 * i);
+  return new Uint32Array(bytes.buffer);
 }
 
 /** A colour for each code of a codebook. Neighbouring codes differ in hue; each fourth one in lightness, too. */

@@ -324,6 +324,24 @@ describe.skipIf(hasNoBrowser)("a panel in Chromium", () => {
     });
   });
 
+  test.each([
+    ["image", "no camera entries"],
+    ["image", "no values"],
+    ["points", "no points"],
+    ["heatmap", "no rows"],
+    ["latent", "no rows"],
+    ["latent", "one embedding"],
+    ["latent", "no codes"],
+  ])("of %s stays alive with %s", async (panel, scene) => {
+    await page.evaluate(
+      (wanted) => window.show(JSON.parse(wanted)),
+      JSON.stringify({ scene, panel, width: 320, height: 420 }),
+    );
+    await page.waitForFunction(() => Object.values(window.shown.status).some((one) => one !== undefined));
+    await page.evaluate(() => window.shown.view.seek(1));
+    await show({ scene: "camera", panel: "image", width: 320, height: 240 });
+  });
+
   test.runIf(pictures)("looks good", async () => {
     const looks: [string, Wanted, number][] = [
       ["heatmap", { scene: "waves", panel: "heatmap", width: 640, height: 226 }, 20],

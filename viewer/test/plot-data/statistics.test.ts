@@ -214,6 +214,28 @@ describe("colours", () => {
     expect(colourIndex(0, { map: "grey", min: -1.7e308, max: 1.7e308 })).toBe(127);
   });
 
+  test("painted the fast way are those of each value", () => {
+    const ends = fc.tuple(fc.double({ noNaN: true }), fc.double({ noNaN: true }));
+    fc.assert(
+      fc.property(all, ends, fc.boolean(), (list, [a, b], hasNone) => {
+        const values = Float64Array.from(list);
+        const scale = {
+          map: "grey",
+          min: Math.min(a, b),
+          max: Math.max(a, b),
+          ...(hasNone ? { none: values[0] } : {}),
+        } as const;
+        const pixels = paint(values, scale);
+        const wanted = list.map((value) => colourIndex(value, scale));
+        // In the middle of two colours, either is right.
+        for (const [i, index] of wanted.entries()) {
+          expect(pixels[4 * i + 3]).toBe(index < 0 ? 0 : 255);
+          if (index >= 0) expect(Math.abs((pixels[4 * i] as number) - index)).toBeLessThanOrEqual(1);
+        }
+      }),
+    );
+  });
+
   test("of the first 64 codes differ from each other", () => {
     expect(new Set(Array.from({ length: 64 }, (_, code) => codeColour(code).join())).size).toBe(64);
   });

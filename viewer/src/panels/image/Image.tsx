@@ -143,7 +143,7 @@ export function Image({ episode, subject, view, width, height, settings, change,
       const name = `${source.channel.key} ${source.entry >> 4}`;
       if (before !== undefined && seen.has(name)) return { map, range: before, none };
       // The range grows with the parts of the channel that were shown: reading all of it would take too long.
-      const found = percentileRange([values], none);
+      const found = percentileRange(values, none);
       const here = source.picture.planes > 1 ? colourRange(found) : found;
       const range =
         before === undefined ? here : { min: Math.min(before.min, here.min), max: Math.max(before.max, here.max) };

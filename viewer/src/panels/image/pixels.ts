@@ -3,7 +3,8 @@
 import type { JsonObject, TypedArray } from "@shard-format/core";
 import type { ChannelFacts } from "../../model/facts";
 import { type ColourMap, paint, type Scale } from "../../plot-data/colours";
-import { quantiles, summarize } from "../../plot-data/summary";
+import { copyTo, forPieces, type Samples, samplesOf } from "../../plot-data/samples";
+import { quantiles } from "../../plot-data/summary";
 
 /** How the values of an entry are laid out as pixels. */
 export interface Picture {
@@ -68,15 +69,28 @@ export interface Range {
 
 /** The least and the largest finite value of one picture. */
 export function frameRange(values: TypedArray, none?: number): Range {
-  const { min, max } = summarize(lineOf(without(values, none)));
-  return Number.isNaN(min) ? { min: 0, max: 1 } : { min, max };
+  let [min, max] = [Infinity, -Infinity];
+  forPieces(samplesOf(values), (piece) => {
+    for (let i = 0; i < piece.length; i++) {
+      const value = piece[i] as number;
+      if (value === none || !Number.isFinite(value)) continue;
+      if (value < min) min = value;
+      if (value > max) max = value;
+    }
+  });
+  return min <= max ? { min, max } : { min: 0, max: 1 };
 }
 
-/** The range from the 1st to the 99th percentile of pictures, so that a few wild pixels do not take all colours. */
-export function percentileRange(pictures: readonly TypedArray[], none?: number): Range {
-  const ranges = pictures.map((values) => quantiles(lineOf(without(values, none)), [0.01, 0.99], 20_000).values);
-  const min = Math.min(...ranges.map(([low]) => low as number).filter(Number.isFinite));
-  const max = Math.max(...ranges.map(([, high]) => high as number).filter(Number.isFinite));
+/** Pixels of a picture that its percentiles are taken from, at most. */
+const mostSampled = 20_000;
+
+/** The range from the 1st to the 99th percentile of a picture, so that a few wild pixels do not take all colours. */
+export function percentileRange(values: TypedArray, none?: number): Range {
+  const all = samplesOf(values);
+  const stride = Math.max(1, Math.ceil(values.length / mostSampled));
+  const sampled: Samples = { ...all, stride, length: Math.ceil(values.length / stride) };
+  const known = copyTo(new Float64Array(sampled.length), sampled).filter((value) => value !== none);
+  const [min = Number.NaN, max = Number.NaN] = quantiles(samplesOf(known), [0.01, 0.99]).values;
   return min <= max ? { min, max } : { min: 0, max: 1 };
 }
 
@@ -95,15 +109,6 @@ export function usualRange(facts: ChannelFacts): Range | null {
   if (facts.dtype === "u8") return { min: 0, max: 255 };
   if (facts.dtype === "bool") return { min: 0, max: 1 };
   return null;
-}
-
-function lineOf(values: TypedArray) {
-  return { values, offset: 0, stride: 1, first: 0, length: values.length };
-}
-
-function without(values: TypedArray, none: number | undefined): TypedArray {
-  if (none === undefined) return values;
-  return Float64Array.from(values as Float32Array, Number).filter((value) => value !== none);
 }
 
 /** The values of one of the pictures of an entry. */
@@ -125,6 +130,10 @@ export function paintPicture(values: TypedArray, picture: Picture, look: Look, o
   const count = picture.height * picture.width;
   if (planes === 1) {
     paint(values, { map: look.map, ...look.range, none: look.none } satisfies Scale, out);
+    return;
+  }
+  if (values instanceof Uint8Array && !channelFirst) {
+    paintBytes(values, planes, count, out);
     return;
   }
   const direct = values instanceof Uint8Array;
@@ -149,6 +158,20 @@ export function paintPicture(values: TypedArray, picture: Picture, look: Look, o
           : (Number(values[from + 3 * plane]) - min) * factor
         : 255;
     out[at + 3] = missing ? 0 : opacity;
+  }
+}
+
+/** Bytes as they are, the fast way: cameras are played. */
+function paintBytes(values: Uint8Array, planes: number, count: number, out: Uint8ClampedArray): void {
+  if (planes === 4) {
+    out.set(values.subarray(0, 4 * count));
+    return;
+  }
+  for (let i = 0, at = 0, from = 0; i < count; i++, at += 4, from += 3) {
+    out[at] = values[from] as number;
+    out[at + 1] = values[from + 1] as number;
+    out[at + 2] = values[from + 2] as number;
+    out[at + 3] = 255;
   }
 }
 

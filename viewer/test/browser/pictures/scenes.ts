@@ -81,6 +81,12 @@ function noise(i: number): number {
   return x - Math.floor(x);
 }
 
+/** Steps of NaN. */
+function nothing(shape: readonly number[], length: number): Scene {
+  const size = shape.reduce((product, one) => product * one, length);
+  return { length, channels: [channel(new Float32Array(size).fill(Number.NaN), shape, { dtype: "f32" })] };
+}
+
 function video(encoded: Encoded | null): Scene {
   if (encoded === null) return { length: 0, channels: [] };
   const { contentType, packets, extradata, dtype = "u8", shape = [sides.height, sides.width, 3] } = encoded;
@@ -289,4 +295,10 @@ export const scenes: Readonly<Record<string, () => Scene | Promise<Scene>>> = {
       ],
     };
   },
+  "no camera entries": () => ({ length: 3, channels: [channel(new Uint8Array(0), [8, 8, 3], { length: 0 })] }),
+  "no values": () => nothing([16, 16], 4),
+  "no points": () => nothing([50, 4], 4),
+  "no rows": () => nothing([32], 4),
+  "one embedding": () => nothing([32], 1),
+  "no codes": () => ({ length: 3, channels: [channel(new Int32Array(0), [], { dtype: "i32", length: 0 })] }),
 };
