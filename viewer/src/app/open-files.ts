@@ -51,5 +51,5 @@ function given(files: Found, name: string): { given: Given; title: string } | nu
 
 /** Whether a file of a folder may be one of ours. */
 function isWanted(path: string): boolean {
-  return /\.(wshard|shard|shardpack|partial|overview)$/.test(path);
+  return /\.(wshard|shard|shardpack|partial|overview|sig)$/.test(path);
 }

@@ -73,11 +73,7 @@ export function ModelPlots({ episode, subject, models: [a, b], view, width }: Mo
           name={nameOf(channel, dimension)}
           view={view}
           width={width}
-          lines={[
-            line(value.truth[at], ink.truth),
-            line(value.a[at], ink.a),
-            line(value.b[at], ink.b, true),
-          ].flat()}
+          lines={[line(value.truth[at], ink.truth), line(value.a[at], ink.a), line(value.b[at], ink.b, true)].flat()}
           strip={[line(strips[at]?.[0], ink.a), line(strips[at]?.[1], ink.b, true)].flat()}
           stripName={words.error}
         />
@@ -150,8 +146,10 @@ interface PairProps {
   readonly stripName: string;
 }
 
+const noBands: readonly PlotBand[] = [];
+
 function Pair({ name, view, width, lines, strip, stripName }: PairProps): JSX.Element {
-  const shared = { view, bands: noBands, width };
+  const shared = { view, width, bands: noBands };
   const [low, high] = extent(strip);
   const far = Math.max(Math.abs(low), Math.abs(high));
   return (
@@ -161,20 +159,12 @@ function Pair({ name, view, width, lines, strip, stripName }: PairProps): JSX.El
       {strip.length > 0 && view.error.value && (
         <div class="error-strip">
           <span class="strip-name">{stripName}</span>
-          <Plot
-            {...shared}
-            lines={strip}
-            y={[-far, far]}
-            height={stripHeight}
-            label={`${name}: ${stripName}`}
-          />
+          <Plot {...shared} lines={strip} y={[-far, far]} height={stripHeight} label={`${name}: ${stripName}`} />
         </div>
       )}
     </section>
   );
 }
-
-const noBands: readonly PlotBand[] = [];
 
 function inks() {
   return {

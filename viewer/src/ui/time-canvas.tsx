@@ -1,5 +1,5 @@
-// A drawing over the shared time axis. It is drawn again when the range, the theme or its inputs change. The cursor and
-// the gestures are the stage's.
+// A drawing over the shared time axis. It is drawn again when the range, the theme or its inputs change. The stage has
+// the cursor and the gestures.
 
 import { effect } from "@preact/signals";
 import type { JSX } from "preact";
@@ -66,9 +66,13 @@ export function TimeCanvas({ view, width, height, label, draw, inputs }: Props):
   );
 
   return (
-    <div class="time-canvas" style={{ width: `${width}px`, height: `${height}px` }} role="img" aria-label={label}>
-      <canvas ref={canvas} style={{ width: `${width}px`, height: `${height}px` }} />
-    </div>
+    <canvas
+      ref={canvas}
+      class="time-canvas"
+      role="img"
+      aria-label={label}
+      style={{ width: `${width}px`, height: `${height}px` }}
+    />
   );
 }
 

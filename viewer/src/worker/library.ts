@@ -96,7 +96,7 @@ export class Library {
     const chunks = await this.#chunksOf(files);
     const first = this.#places.length;
     for (const file of files.values()) {
-      if (file.name.endsWith(".overview") || isSidecar(file.name) || chunks.has(file.name)) continue;
+      if (/\.(overview|sig)$/.test(file.name) || isSidecar(file.name) || chunks.has(file.name)) continue;
       const open = () => openListed(file, files);
       const sidecars = () => sidecarsOf(file.name, files);
       const place = this.#place(file.name, file.size, open, { sidecars, served: file.number ?? null });

@@ -260,13 +260,23 @@ declare global {
   var firstPlot: [number, number] | undefined;
 }
 
-/** Notes when the first panel over time says what it has drawn: the values of a line, or the sum of the rewards. */
+/** Notes when a panel over time has drawn a line of a channel: more points than the axes and marks of a plot have. */
 function noteFirstPlot(): void {
-  new MutationObserver(() => {
-    const said = [...document.querySelectorAll(".panel.over-time > p.hidden")];
-    if (globalThis.firstPlot === undefined && said.some((one) => / from \S+ to |episode: [−\d]/.test(one.textContent ?? "")))
-      globalThis.firstPlot = [performance.now(), Date.now()];
-  }).observe(document, { subtree: true, childList: true, characterData: true });
+  const { beginPath, lineTo, stroke } = CanvasRenderingContext2D.prototype;
+  let points = 0;
+  CanvasRenderingContext2D.prototype.beginPath = function () {
+    points = 0;
+    beginPath.call(this);
+  };
+  CanvasRenderingContext2D.prototype.lineTo = function (x, y) {
+    points++;
+    lineTo.call(this, x, y);
+  };
+  CanvasRenderingContext2D.prototype.stroke = function (this: CanvasRenderingContext2D, ...path: unknown[]) {
+    (stroke as (...path: unknown[]) => void).apply(this, path);
+    if (points > 100 && this.canvas.closest(".panel.over-time") !== null)
+      globalThis.firstPlot ??= [performance.now(), Date.now()];
+  } as typeof stroke;
 }
 
 /** Notes each picture that a camera's panel draws: the square in its upper left corner tells the step. */
