@@ -604,6 +604,7 @@ class TestUrls:
             again = client.ask("/f/0", Range="bytes=500000-500003", If_Range=tag)
             assert again.status == 412
             assert client.ask("/f/0", Range="bytes=500000-500003").body == b"xxxx"
+            assert client.ask("/files.json").json["files"][0]["size"] == (1 << 20) + 4
 
     def test_a_server_that_fails_is_named(self, runs: Path) -> None:
         pytest.importorskip("urllib3")
@@ -644,6 +645,7 @@ class TestClientsThatMisbehave:
             with socket.create_connection(("127.0.0.1", client.port), timeout=30) as connection:
                 connection.sendall(b"GET / HTTP/1.1\r\nHost: ")
                 assert connection.recv(65536) == b""
+            server.seconds_for_a_request = 30
             assert client.ask("/").status == 200
 
     def test_one_byte_after_the_other_does_not_win_time(self, runs: Path) -> None:
@@ -745,7 +747,6 @@ class TestEnding:
         server = ViewerServer(ViewedFiles([runs]), idle_s=0.3)
         thread = threading.Thread(target=server.serve, daemon=True)
         thread.start()
-        Client(server).ask("/files.json")
         thread.join(60)
         assert not thread.is_alive()
         server.server_close()

@@ -280,6 +280,7 @@ class ViewedFiles:
         """
         if is_url(file.location):
             source = self._source_of(file.location)
+            self._urls[file.location] = source.size()
             version = repr((source.size(), getattr(source, "version", None)))
             return OpenedFile(source.size(), _digest(version.encode()), source=source)
         self._refuse_outside(file.location)

@@ -38,7 +38,7 @@ def viewer_page() -> str:
         FileMissing: the page has not been built.
         InvalidArgument: the file is not the viewer.
     """
-    file = files(__package__).joinpath(_FILE)
+    file = files("wshard.viewer").joinpath(_FILE)
     try:
         page = file.read_bytes().decode("utf-8")
     except FileNotFoundError:

@@ -112,7 +112,7 @@ class Kernel:
 def _kind_of_widget() -> Any:  # noqa: ANN401 - a class built on one of an optional package
     anywidget = require("anywidget", "notebook")
     traitlets = require("traitlets", "notebook")
-    script = files(__package__).joinpath(_SCRIPT).read_text("utf-8")
+    script = files("wshard.viewer").joinpath(_SCRIPT).read_text("utf-8")
 
     class EpisodeWidget(anywidget.AnyWidget):  # type: ignore[misc, name-defined] # of any version
         """The viewer in a cell."""
