@@ -356,9 +356,8 @@ async function scriptMs(client: CDPSession): Promise<number> {
 /** Memory of the page's process with its workers, in MB, after collecting garbage. */
 async function rendererMemory(browser: Browser, page: Page, address?: string): Promise<number> {
   if (address !== undefined) await page.goto(address);
-  for (const place of [page, ...page.workers()]) {
-    await place.evaluate(() => (globalThis as unknown as { gc(): void }).gc());
-  }
+  const collect = () => (globalThis as unknown as { gc(): void }).gc();
+  await Promise.all([page.evaluate(collect), ...page.workers().map((worker) => worker.evaluate(collect))]);
   await page.waitForTimeout(200);
   const client = await browser.newBrowserCDPSession();
   const { processInfo } = await client.send("SystemInfo.getProcessInfo");
