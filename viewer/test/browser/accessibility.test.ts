@@ -197,7 +197,9 @@ describe.skipIf(hasNoBrowser)("accessibility", () => {
       expect((play?.x ?? 999) + (play?.width ?? 0)).toBeLessThanOrEqual(size.width);
       expect((play?.y ?? 999) + (play?.height ?? 0)).toBeLessThanOrEqual(size.height);
       await page.locator(".play-button").click();
-      await expect.poll(async () => Number(await page.locator(".time-cursor").getAttribute("aria-valuenow"))).toBeGreaterThan(0);
+      await expect
+        .poll(async () => Number(await page.locator(".time-cursor").getAttribute("aria-valuenow")))
+        .toBeGreaterThan(0);
     });
 
     test("has controls of at least 24 pixels", async () => {
@@ -207,7 +209,9 @@ describe.skipIf(hasNoBrowser)("accessibility", () => {
           .filter((one) => one.checkVisibility({ opacityProperty: true, visibilityProperty: true }))
           .map((one) => ({ one, box: one.getBoundingClientRect() }))
           .filter(({ box }) => box.width > 0 && (box.width < 23.5 || box.height < 23.5))
-          .map(({ one, box }) => `${one.tagName}.${one.className} ${Math.round(box.width)} × ${Math.round(box.height)}`),
+          .map(
+            ({ one, box }) => `${one.tagName}.${one.className} ${Math.round(box.width)} × ${Math.round(box.height)}`,
+          ),
       );
       expect([...new Set(small)]).toEqual([]);
     });

@@ -9,7 +9,19 @@ import { gzipSync } from "node:zlib";
 import type { Browser, CDPSession, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { encoded, huge, reaching } from "./episodes";
-import { choose, drawn, fileAddress, hasNoBrowser, inMemory, launch, type Server, serve, viewerFile, type Watched, watch } from "./harness";
+import {
+  choose,
+  drawn,
+  fileAddress,
+  hasNoBrowser,
+  inMemory,
+  launch,
+  type Server,
+  serve,
+  viewerFile,
+  type Watched,
+  watch,
+} from "./harness";
 import { makeEpisodes } from "./python";
 
 /** How much longer something may take on a machine with other work. */
@@ -153,8 +165,8 @@ describe.skipIf(hasNoBrowser)("targets", () => {
         for (let y = 0; y < height / 3; y++) {
           for (let x = 0; x < width; x++) {
             const at = 4 * (y * width + x);
-            const [r, g, b, a] = [data[at], data[at + 1], data[at + 2], data[at + 3]] as number[];
-            if (a! > 120 && Math.max(r!, g!, b!) - Math.min(r!, g!, b!) > 60) columns.add(x);
+            const [r = 0, g = 0, b = 0, a = 0] = data.subarray(at, at + 4);
+            if (a > 120 && Math.max(r, g, b) - Math.min(r, g, b) > 60) columns.add(x);
           }
         }
         return { columns: [...columns], width };
@@ -308,12 +320,15 @@ async function scrub([now, step]: readonly [number, number]): Promise<number> {
     dispatchEvent(new KeyboardEvent("keydown", { key, shiftKey: by === 10, bubbles: true }));
     left -= by;
   }
-  const done = () => ["signal/front", "signal/wrist"].every((name) => seen.some((one) => one.key === name && one.step === step));
+  const done = () =>
+    ["signal/front", "signal/wrist"].every((name) => seen.some((one) => one.key === name && one.step === step));
   while (!done()) {
     if (performance.now() - start > 10_000) throw new Error(`step ${step} was not drawn`);
     await new Promise((next) => setTimeout(next, 0));
   }
-  const last = ["signal/front", "signal/wrist"].map((name) => seen.find((one) => one.key === name && one.step === step)?.at ?? 0);
+  const last = ["signal/front", "signal/wrist"].map(
+    (name) => seen.find((one) => one.key === name && one.step === step)?.at ?? 0,
+  );
   return Math.max(...last) - start;
 }
 
@@ -366,7 +381,8 @@ async function rendererMemory(browser: Browser, page: Page, address?: string): P
     .filter(({ type }) => type === "renderer")
     .map(({ id }) => {
       const lines = readFileSync(`/proc/${id}/smaps_rollup`, "utf8").split("\n");
-      const kib = (name: string) => Number(/(\d+) kB/.exec(lines.find((line) => line.startsWith(name)) ?? "")?.[1] ?? 0);
+      const kib = (name: string) =>
+        Number(/(\d+) kB/.exec(lines.find((line) => line.startsWith(name)) ?? "")?.[1] ?? 0);
       return (kib("Private_Dirty") + kib("Swap:")) / 1024;
     });
   return Math.round(Math.max(...sizes));
