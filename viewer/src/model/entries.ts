@@ -15,7 +15,8 @@ const mostInGroup = 64;
 const mostValues = 1 << 26;
 
 interface Group {
-  readonly entries: readonly TypedArray[];
+  /** An entry that cannot be decoded is the reason: the others of its group can be seen. */
+  readonly entries: readonly (TypedArray | Error)[];
   readonly bytes: number;
 }
 
@@ -61,7 +62,8 @@ export class Entries {
     }
     this.groups.delete(name);
     this.groups.set(name, group);
-    return group.entries[index - number * size];
+    const entry = group.entries[index - number * size];
+    return entry instanceof Error ? undefined : entry;
   }
 
   /** Read the group of an entry. Reads of other groups of this channel, except the following one, are given up. */
@@ -76,18 +78,17 @@ export class Entries {
     for (const [other, { abort }] of this.pending.get(channel.key) ?? []) {
       if (other !== number && other !== number + 1) abort.abort();
     }
+    const broken = this.groups.get(`${number} ${channel.key}`)?.entries[index - number * size];
+    if (broken instanceof Error) throw broken;
     const { entries } = await this.group(channel, number);
-    const found = entries[index - number * size];
-    if (found === undefined) throw new RangeError(`${channel.key} has no entry ${index}`);
-    return found;
+    return present(entries[index - number * size], channel, index);
   }
 
   private async loadFirst(channel: ChannelFacts, index: number): Promise<TypedArray> {
     const group = this.read(channel, index, index + 1, new AbortController().signal);
     this.first.set(channel.key, { index, group });
     try {
-      const [values] = (await group).entries;
-      if (values === undefined) throw new RangeError(`${channel.key} has no entry ${index}`);
+      const values = present((await group).entries[0], channel, index);
       this.first.set(channel.key, { index, group, values });
       return values;
     } catch (error) {
@@ -134,7 +135,7 @@ export class Entries {
       );
     }
     const window = await this.episode.reads.window(channel.key, start, end, { signal });
-    let entries: readonly TypedArray[] = [];
+    let entries: readonly (TypedArray | Error)[] = [];
     if (window.kind === "dense") {
       const { values } = window;
       const width = channel.dimensions;
@@ -147,7 +148,7 @@ export class Entries {
     } else if (window.kind === "video") {
       entries = await decodePackets(channel, window.packets, window.extradata, start, end, signal);
     }
-    return { entries, bytes: entries.reduce((sum, entry) => sum + entry.byteLength, 0) };
+    return { entries, bytes: entries.reduce((sum, entry) => sum + (entry instanceof Error ? 0 : entry.byteLength), 0) };
   }
 
   private keep(name: string, group: Group): void {
@@ -162,6 +163,12 @@ export class Entries {
       this.bytes -= bytes;
     }
   }
+}
+
+function present(entry: TypedArray | Error | undefined, channel: ChannelFacts, index: number): TypedArray {
+  if (entry === undefined) throw new RangeError(`${channel.key} has no entry ${index}`);
+  if (entry instanceof Error) throw entry;
+  return entry;
 }
 
 /** Entries in a group: a power of two, so that groups begin where compressed frames of 16 steps do. */

@@ -10,8 +10,8 @@ import type { Packet } from "./reads";
 export class NoDecoder extends Error {}
 
 /**
- * The frames of the steps from `start` up to `end`, in C order. Colours are four bytes a pixel: red, green, blue and
- * opacity. `packets` are those that the steps need, from a keyframe on.
+ * The frames of the steps from `start` up to `end`, in C order, or why one of them cannot be shown. Colours are four
+ * bytes a pixel: red, green, blue and opacity. `packets` are those that the steps need, from a keyframe on.
  */
 export async function decodePackets(
   channel: ChannelFacts,
@@ -20,16 +20,15 @@ export async function decodePackets(
   start: number,
   end: number,
   signal: AbortSignal,
-): Promise<TypedArray[]> {
+): Promise<(TypedArray | Error)[]> {
   const type = channel.contentType.toLowerCase();
   const frames =
     type === "image/png" || type === "image/jpeg"
-      ? await decodeImages(channel, type, packets, signal)
+      ? await decodeImages(channel, type, packets)
       : await decodeStream(channel, type, packets, extradata, start, end, signal);
+  signal.throwIfAborted();
   return Array.from({ length: end - start }, (_, i) => {
-    const frame = frames.get(start + i);
-    if (frame === undefined) throw new Error(`${channel.key}: the decoder gave no frame for step ${start + i}`);
-    return frame;
+    return frames.get(start + i) ?? new Error(`${channel.key}: the decoder gave no picture for step ${start + i}`);
   });
 }
 
@@ -37,24 +36,28 @@ async function decodeImages(
   channel: ChannelFacts,
   type: string,
   packets: readonly Packet[],
-  signal: AbortSignal,
-): Promise<Map<number, TypedArray>> {
+): Promise<Map<number, TypedArray | Error>> {
+  const decode = async ({ data, step }: Packet): Promise<TypedArray> => {
+    if (type === "image/png" && channel.dtype === "u16") return decodePng16(data, sides(channel));
+    const stated = type === "image/png" ? sidesOfPng(data) : sidesOfJpeg(data);
+    const damaged = `${channel.key}: the picture of step ${step} is damaged or not ${type}`;
+    if (stated === null) throw new Error(damaged);
+    checkSize(channel, stated.width, stated.height, step);
+    const bitmap = await createImageBitmap(new Blob([data as Uint8Array<ArrayBuffer>], { type })).catch(() => {
+      throw new Error(damaged);
+    });
+    try {
+      return pixelsOf(bitmap, stated.width, stated.height);
+    } finally {
+      bitmap.close();
+    }
+  };
   const shown = packets.filter((packet) => !packet.isHidden);
   const frames = await Promise.all(
-    shown.map(async ({ data, step }): Promise<[number, TypedArray]> => {
-      if (type === "image/png" && channel.dtype === "u16") return [step, await decodePng16(data, sides(channel))];
-      const bitmap = await createImageBitmap(new Blob([data as Uint8Array<ArrayBuffer>], { type })).catch(() => {
-        throw new Error(`${channel.key}: the picture of step ${step} is damaged or not ${type}`);
-      });
-      try {
-        checkSize(channel, bitmap.width, bitmap.height, step);
-        return [step, pixelsOf(bitmap, bitmap.width, bitmap.height)];
-      } finally {
-        bitmap.close();
-      }
+    shown.map(async (packet): Promise<[number, TypedArray | Error]> => {
+      return [packet.step, await decode(packet).catch((error: Error) => error)];
     }),
   );
-  signal.throwIfAborted();
   return new Map(frames);
 }
 
@@ -66,9 +69,9 @@ async function decodeStream(
   start: number,
   end: number,
   signal: AbortSignal,
-): Promise<Map<number, TypedArray>> {
+): Promise<Map<number, TypedArray | Error>> {
   const config = await supported(channel, type, packets, extradata);
-  const frames = new Map<number, TypedArray>();
+  const frames = new Map<number, TypedArray | Error>();
   const wanted = new Map<number, number>();
   for (const packet of packets) {
     if (!packet.isHidden && packet.step >= start && packet.step < end) wanted.set(packet.number, packet.step);
@@ -130,8 +133,15 @@ async function decodeStream(
     if (decoder.state !== "closed") decoder.close();
   }
   signal.throwIfAborted();
-  if (failure instanceof DOMException) throw new Error(`${channel.key}: the stream is damaged: ${failure.message}`);
-  if (failure !== null) throw failure;
+  if (failure !== null) {
+    // What was decoded before the damage can be seen.
+    const reason = failure instanceof Error ? failure.message : String(failure);
+    const error =
+      failure instanceof DOMException
+        ? new Error(`${channel.key}: the stream is damaged: ${reason}`)
+        : new Error(reason);
+    for (const step of wanted.values()) if (!frames.has(step)) frames.set(step, error);
+  }
   return frames;
 }
 
@@ -242,6 +252,27 @@ function hevcName(record: Uint8Array): string {
 function sides(channel: ChannelFacts): { height: number; width: number } {
   const [height = 0, width = 0] = channel.shape;
   return { height, width };
+}
+
+/** What a PNG file says about its size. */
+function sidesOfPng(data: Uint8Array): { height: number; width: number } | null {
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  if (data.length < 24 || view.getUint32(0) !== 0x89504e47) return null;
+  return { width: view.getUint32(16), height: view.getUint32(20) };
+}
+
+/** What the first frame header of a JPEG file says about its size. */
+export function sidesOfJpeg(data: Uint8Array): { height: number; width: number } | null {
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  if (data.length < 4 || view.getUint16(0) !== 0xffd8) return null;
+  for (let at = 2; at + 9 <= data.length && data[at] === 0xff; ) {
+    const marker = data[at + 1] as number;
+    const isHeader = marker >= 0xc0 && marker <= 0xcf && marker !== 0xc4 && marker !== 0xc8 && marker !== 0xcc;
+    if (isHeader) return { height: view.getUint16(at + 5), width: view.getUint16(at + 7) };
+    // Bytes that fill up have no length.
+    at += marker === 0xff ? 1 : 2 + view.getUint16(at + 2);
+  }
+  return null;
 }
 
 /** Before memory is made for pixels: the stream may claim any size (W-VID-6). */

@@ -145,6 +145,20 @@ describe.skipIf(hasNoBrowser)("a panel in Chromium", () => {
       await page.waitForFunction(() => document.querySelector(".panel-readout")?.textContent?.includes("no value"));
     });
 
+    test("shows the others if one of them is damaged", async () => {
+      const wanted = { scene: "one damaged image", panel: "image", ...size };
+      await page.evaluate((wanted) => window.show(JSON.parse(wanted)), JSON.stringify(wanted));
+      for (const [step, words] of [
+        [4, "entry 4"],
+        [5, "the picture of step 5 is damaged"],
+        [6, "entry 6"],
+      ] as const) {
+        await page.evaluate((step) => window.shown.view.seek(step), step);
+        await page.waitForFunction((words) => JSON.stringify(window.shown.status).includes(words), words);
+      }
+      near(pixel(await settled(), 60, 120), [48, 48, 48]);
+    });
+
     test.each([
       ["video/ffv1", "wshard convert --video decode"],
       ["damaged video", "damaged"],

@@ -163,6 +163,8 @@ export function Image({ episode, subject, view, width, height, settings, change,
       const b = wantsPrediction && predictionAt ? find(prediction, predictionAt(at(prediction))) : null;
       const missing = (wantsTruth && a === null) || (wantsPrediction && b === null);
       const before = wantsTruth && truthAt !== null && (truthAt?.(position) ?? 0) < 0;
+      // What was wrong with another entry is not wrong with these.
+      if (!missing) problem.value = "";
       if (problem.value !== "") tell({ problem: problem.value });
       else if (before) tell({ note: words.notYet });
       else if (missing) tell({ note: words.reading });

@@ -105,7 +105,6 @@ export function Points({ episode, subject, view, width, height, settings, change
     const draw = (position: number) => {
       if (renderer === null || entryAt === undefined || entryAt === null) return;
       const entry = entryAt(position);
-      if (problem.value !== "") return tell({ problem: problem.value });
       if (entry < 0) {
         renderer.setPoints(new Float32Array(0), new Uint8Array(0), 0);
         drawn = [];
@@ -113,9 +112,10 @@ export function Points({ episode, subject, view, width, height, settings, change
       } else {
         const casts = castsAt(entry);
         if (casts === null) {
-          tell({ note: words.reading });
+          tell(problem.value === "" ? { note: words.reading } : { problem: problem.value });
           if (bounds.value === null) return;
         } else {
+          problem.value = ""; // what was wrong with another entry is not wrong with these
           entries.prepare(channel, entry);
           load(casts, entry);
         }

@@ -104,12 +104,13 @@ function video(encoded: Encoded | null): Scene {
 }
 
 /** A stream whose packets are not those of its codec from some step on. */
-function damaged(scene: Scene): Scene {
+function damaged(scene: Scene, from = 0, to = videoSteps): Scene {
   const channels = scene.channels.map((one) => ({
     ...one,
     packets: (one.packets ?? []).map((packet) => ({
       ...packet,
-      data: packet.data.map((byte, i) => byte ^ ((i * 37) & 255)),
+      data:
+        packet.step < from || packet.step >= to ? packet.data : packet.data.map((byte, i) => byte ^ ((i * 37) & 255)),
     })),
   }));
   return { ...scene, channels };
@@ -282,6 +283,7 @@ export const scenes: Readonly<Record<string, () => Scene | Promise<Scene>>> = {
   },
   "damaged video": async () => damaged(video(await encodeStream("video/vp9", "vp09.00.10.08"))),
   "damaged images": async () => damaged(video(await encodeImages("image/png"))),
+  "one damaged image": async () => damaged(video(await encodeImages("image/png")), 5, 6),
   "wrong size"() {
     return encodeImages("image/png").then((encoded) => video({ ...encoded, shape: [40, 64, 3] }));
   },
