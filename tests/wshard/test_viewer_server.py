@@ -27,6 +27,7 @@ from tests.wshard.viewer_support import (
     serving,
 )
 from wshard import WShardStreamWriter
+from wshard.overviews import write_overviews
 from wshard.viewer import LARGEST_RANGE, ViewedFiles, ViewerServer
 
 if TYPE_CHECKING:
@@ -128,6 +129,15 @@ class TestWhoMayAsk:
     def test_localhost_is_this_machine(self, served: Client) -> None:
         for host in (f"localhost:{served.port}", f"LOCALHOST:{served.port}"):
             assert served.ask("/files.json", Host=host).status == 200
+
+    def test_the_name_of_the_usual_port_has_no_port(
+        self, runs: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with ViewerServer(ViewedFiles([runs])) as server:
+            monkeypatch.setattr(server, "server_port", 80)
+            given = ("127.0.0.1", "localhost", "127.0.0.1:80", "evil.example", "127.0.0.1:8080")
+            assert [server.is_own_host(host) for host in given] == [True, True, True, False, False]
+            server.server_close()
 
     def test_it_listens_on_the_loopback(self, runs: Path) -> None:
         with ViewerServer(ViewedFiles([runs])) as server:
@@ -461,6 +471,18 @@ class TestWhatBelongsTogether:
             (row,) = client.ask("/episodes.json").json["rows"]
             assert (row["file"], row["length"]) == (0, 40)
 
+    def test_an_overview_comes_with_its_episode(self, tmp_path: Path) -> None:
+        pytest.importorskip("urllib3")
+        path = save_episode(tmp_path / "runs" / "long.wshard", steps=20_000)
+        assert write_overviews(path, fsync=False) == f"{path}.overview"
+        expected = [("long.wshard", "episode"), ("long.wshard.overview", "overview")]
+        with RangeServer(path.parent) as remote:
+            for given in (path, path.parent, remote.url("long.wshard")):
+                with serving(given) as (_, client):
+                    files = client.ask("/files.json").json["files"]
+                    assert [(one["name"], one["kind"]) for one in files] == expected
+                    assert len(client.ask("/episodes.json").json["rows"]) == 1
+
     def test_the_same_at_a_url(self, tmp_path: Path) -> None:
         pytest.importorskip("urllib3")
         make_chunked(tmp_path / "chunked")
@@ -779,9 +801,8 @@ def test_files_that_lie_cannot_stop_the_server() -> None:
     with serving(VECTORS, open_pack=open_episode_pack) as (_, client):
         files = client.ask("/files.json").json["files"]
         assert len(files) > 500
-        assert {"episode", "manifest", "pack", "recording", "sidecar", "container"} == {
-            file["kind"] for file in files
-        }
+        kinds = {"episode", "manifest", "pack", "recording", "sidecar", "overview", "container"}
+        assert {file["kind"] for file in files} == kinds
         document = client.ask("/episodes.json").json
         assert len(document["rows"]) > 100
         assert len(document["left_out"]) > 100

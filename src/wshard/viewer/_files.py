@@ -18,10 +18,11 @@ from shard_format.listing import ListedFile, expand, is_there, path_of_url, walk
 from shard_format.opening import open_source
 from shard_format.registry import Role
 from shard_format.sources import is_url, open_regular, read_file
-from wshard._folders import RecordingFiles
+from wshard._folders import OVERVIEW_SUFFIX, RecordingFiles
 from wshard._journal import MAGIC as JOURNAL_MAGIC
 from wshard._journal import PARTIAL_SUFFIX
 from wshard._sidecar import SIDECAR_SUFFIX
+from wshard.overviews import overview_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +37,8 @@ LARGEST_RANGE: Final = 64 << 20
 
 _EPISODE: Final = ".wshard"
 _PACK: Final = ".shardpack"
-_SUFFIXES: Final = (_EPISODE, _PACK, ".shard", PARTIAL_SUFFIX)
+_OVERVIEW: Final = _EPISODE + OVERVIEW_SUFFIX
+_SUFFIXES: Final = (_EPISODE, _OVERVIEW, _PACK, ".shard", PARTIAL_SUFFIX)
 _IN_SIDECARS: Final = _EPISODE + SIDECAR_SUFFIX + "/"
 _MANIFEST: Final = "_manifest" + _EPISODE
 # Bytes 8 to 11 of a pack: spec/shardpack.md, sections 2 and 7.
@@ -62,7 +64,7 @@ class ViewedFile(NamedTuple):
     mtime_ns: int
     """When it was changed; 0 for a URL."""
     kind: str
-    """episode, manifest, pack, recording, sidecar or container."""
+    """episode, manifest, pack, recording, sidecar, overview or container."""
 
 
 class LeftOut(NamedTuple):
@@ -105,7 +107,7 @@ class ViewedFiles:
 
     Args:
         arguments: paths and URLs. A folder means the files below it; one of an object store, too. With a file come its
-            sidecars, its chunks, and the other files of its recording.
+            overviews, its sidecars, its chunks, and the other files of its recording.
 
     Raises:
         InvalidArgument: an argument is not there, or there are more than `MOST_FILES` files.
@@ -260,6 +262,9 @@ class ViewedFiles:
         urls = expand(url, _SUFFIXES)
         if urls == [url]:
             yield url, self._source_of(url).size()
+            beside = overview_path(url)
+            with suppress(ShardError):  # most have none, and some servers say that it is forbidden
+                yield beside, self._source_of(beside).size()
             if urlsplit(url).path.endswith(_MANIFEST):
                 yield from _chunks_of(url)
             return
@@ -302,7 +307,7 @@ class ViewedFiles:
 
 
 def _beside(path: str) -> Iterator[str]:
-    """The files that belong to one that was named: its sidecars, its chunks, and the rest of its recording."""
+    """The files that belong to one that was named: overviews, sidecars, chunks, and the rest of its recording."""
     if path.endswith(PARTIAL_SUFFIX):
         recording = RecordingFiles.of(path)
         candidates = [recording.path, recording.names.manifest]
@@ -313,6 +318,9 @@ def _beside(path: str) -> Iterator[str]:
                 break
         yield from (one for one in candidates if one != path and os.path.exists(one))
         return
+    overview = overview_path(path)
+    if os.path.exists(overview):
+        yield overview
     sidecars = path + SIDECAR_SUFFIX
     if os.path.isdir(sidecars):
         yield from walk_folder(sidecars, _EPISODE).paths()
@@ -335,6 +343,8 @@ def _kind(name: str, head: bytes) -> str:
         return "recording"
     if _IN_SIDECARS in name:
         return "sidecar"
+    if name.endswith(_OVERVIEW):
+        return "overview"
     if head[8:12] in _PACK_MARKERS:
         return "pack"
     if head.startswith(_MAGIC):

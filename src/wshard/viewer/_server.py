@@ -16,6 +16,7 @@ import re
 import secrets
 import socket
 import socketserver
+import sys
 import threading
 import time
 from hmac import compare_digest
@@ -24,12 +25,7 @@ from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format.errors import (
-    ShardError,
-    ShardIOError,
-    TransportError,
-    UnsafePath,
-)
+from shard_format.errors import ShardError, ShardIOError, TransportError, UnsafePath
 from wshard.viewer._episodes import EpisodeList
 from wshard.viewer._files import LARGEST_RANGE
 from wshard.viewer._page import configured, policy_of, viewer_page
@@ -52,6 +48,7 @@ _LONGEST_HEAD: Final = 32 << 10
 _MOST_CONNECTIONS: Final = 64
 _LARGEST_NUMBER: Final = 18  # digits: far beyond any file, and small for `int`
 _RANGE: Final = re.compile(r"bytes=([0-9]*)-([0-9]*)")
+_WITH_PORT: Final = re.compile(r":[0-9]+\Z")
 _NUMBERED: Final = re.compile(r"/(f|findings)/([0-9]{1,9})")
 _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -88,7 +85,7 @@ class ViewerServer(ThreadingHTTPServer):
 
     Args:
         files: what the page may read.
-        host: the address to listen at. Another one than the loopback lets other machines try their luck.
+        host: the address to listen at. With another one than the loopback, other machines can reach the server.
         port: 0 for any that is free.
         idle_s: ends `serve` after this time without a request; None for never.
         open_pack: opens packs of episodes for the table of episodes.
@@ -179,12 +176,16 @@ class ViewerServer(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in the base
-        """Ignores a client that hangs up."""
+        """Ignores clients that hang up; anything else is a mistake in this module, and is printed."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
     def is_own_host(self, host: str | None) -> bool:
         """Whether a request names this server: otherwise the browser shows another site, whose name leads here."""
         if host is None:
             return False
+        if not _WITH_PORT.search(host):
+            host += ":80"
         name, _, port = host.lower().rpartition(":")
         if port != str(self.server_port):
             return False
@@ -224,7 +225,7 @@ def _bracketed(host: str) -> str:
 
 
 class _Inbox(io.RawIOBase):
-    """What a client sends: so much and so long for each request, and no more."""
+    """What a client sends, bounded in bytes and time for each request."""
 
     def __init__(self, connection: socket.socket, seconds: float) -> None:
         self._connection, self._seconds = connection, seconds

@@ -97,6 +97,43 @@ export class PartSource implements Source {
   async close(): Promise<void> {}
 }
 
+/** The journal of a recording: it grows, and what was read stays as it is. */
+class JournalSource implements Source {
+  readonly #source: HttpSource;
+  readonly #kept: CachedSource;
+
+  constructor(source: HttpSource) {
+    source.mayGrow = true;
+    this.#source = source;
+    this.#kept = new CachedSource(source, keptRanges);
+  }
+
+  get path(): string {
+    return this.#source.path;
+  }
+
+  get stats(): Readonly<SourceStats> {
+    return this.#source.stats;
+  }
+
+  get isRemote(): boolean {
+    return true;
+  }
+
+  /** Not of the cached one, which would forget what it has: the size may be another now. */
+  start(at?: number): Promise<{ size: number; head: Uint8Array }> {
+    return this.#source.start(at);
+  }
+
+  read(offset: number, length: number, options?: ReadOptions): Promise<Uint8Array> {
+    return this.#kept.read(offset, length, options);
+  }
+
+  close(): Promise<void> {
+    return this.#kept.close();
+  }
+}
+
 /** The files of a folder, by name. */
 export type Listing = ReadonlyMap<string, ListedFile>;
 
@@ -136,9 +173,7 @@ export function listServed(base: string, token: string, files: readonly ServedFi
       number,
       open: () => {
         const source = new HttpSource(new URL(`f/${number}`, base), { headers });
-        // A journal is read once from its start to its end, and grows.
-        if (kind === "recording" || name.endsWith(".partial")) source.mayGrow = true;
-        return kind === "recording" ? source : new CachedSource(source, keptRanges);
+        return kind === "recording" ? new JournalSource(source) : new CachedSource(source, keptRanges);
       },
     })),
   );
@@ -168,11 +203,8 @@ export function listAsked(
 /** A file behind an address. Its siblings are beside it, at other addresses. */
 export function openUrl(url: string): Source {
   const source = new HttpSource(url);
-  if (new URL(url).pathname.endsWith(".partial")) {
-    source.mayGrow = true;
-    return source;
-  }
-  return new CachedSource(source, keptRanges);
+  const isJournal = new URL(url).pathname.endsWith(".partial");
+  return isJournal ? new JournalSource(source) : new CachedSource(source, keptRanges);
 }
 
 function listed(files: readonly ListedFile[]): Listing {
