@@ -36,13 +36,13 @@ def cameras(path: Path) -> None:
 class Scene:
     """A table, a cup, and an arm of two links that is seen from the side."""
 
-    def __init__(self, height: int, width: int) -> None:
-        self.y, self.x = np.mgrid[:height, :width].astype("f4")
+    def __init__(self, height: int, width: int, part: tuple[slice, slice] = np.s_[:, :]) -> None:
+        self.y, self.x = np.mgrid[:height, :width][(slice(None), *part)].astype("f4")
         self.height, self.width = height, width
 
     def picture(self, joints: np.ndarray, cup: np.ndarray) -> np.ndarray:
         """What the camera sees; `cup` is where the cup stands, in arm lengths."""
-        out = np.empty((self.height, self.width, 3), "f4")
+        out = np.empty((*self.x.shape, 3), "f4")
         out[:] = np.array([218, 222, 228]) - 26 * (self.y / self.height)[..., None]
         floor = self.height * 0.86
         self.fill(out, self.y - floor, [150, 122, 96])
@@ -54,17 +54,24 @@ class Scene:
         hand = elbow + unit * np.array([np.cos(angle), -np.sin(angle)])
         place = base + unit * cup * np.array([1, -1])
         side = unit * 0.16
-        self.fill(out, side - np.maximum(abs(self.x - place[0]), abs(self.y - place[1] + side)), [36, 116, 160])
         self.fill(
             out,
-            side * 0.72 - np.maximum(abs(self.x - place[0]), abs(self.y - place[1] + 1.7 * side) * 3),
+            side - np.maximum(abs(self.x - place[0]), abs(self.y - place[1] + side)),
+            [36, 116, 160],
+        )
+        self.fill(
+            out,
+            side * 0.72
+            - np.maximum(abs(self.x - place[0]), abs(self.y - place[1] + 1.7 * side) * 3),
             [222, 240, 247],
         )
         for start, end, thick in ((base, elbow, 0.11), (elbow, hand, 0.085)):
             self.fill(out, unit * thick - self.distance(start, end), [232, 119, 34])
             self.fill(out, unit * thick * 0.45 - self.distance(start, end), [247, 160, 86])
         for joint, size in ((base, 0.17), (elbow, 0.13), (hand, 0.09)):
-            self.fill(out, unit * size - np.hypot(self.x - joint[0], self.y - joint[1]), [52, 58, 70])
+            self.fill(
+                out, unit * size - np.hypot(self.x - joint[0], self.y - joint[1]), [52, 58, 70]
+            )
         grip = joints[2]
         for sign in (-1, 1):
             tip = hand + unit * np.array([0.2, sign * (0.05 + 0.09 * grip)])
@@ -106,7 +113,12 @@ def reaching() -> Episode:
     down = 1 / (1 + np.exp(-(share - 0.22) * 24))
     up = 1 / (1 + np.exp(-(share - 0.58) * 22))
     joints = np.stack(
-        [1.9 - 1.35 * down + 0.75 * up, -1.25 - 0.3 * down + 0.2 * np.sin(9 * share), 1 - (share > 0.4)], 1
+        [
+            1.9 - 1.35 * down + 0.75 * up,
+            -1.25 - 0.3 * down + 0.2 * np.sin(9 * share),
+            1 - (share > 0.4),
+        ],
+        1,
     ).astype("f4")
     joints[:, 2] = np.convolve(np.pad(joints[:, 2], 6, "edge"), np.ones(13) / 13, "valid")
     truth = joints.copy()
@@ -132,13 +144,15 @@ def reaching() -> Episode:
 
     scene = Scene(120, 160)
     front = np.stack([scene.picture(truth[at], cup[at]) for at in range(steps)]).astype("u1")
-    dream = np.stack([blurred(scene.picture(joints[at], dreamed[at]), 1) for at in range(steps)]).astype("u1")
-    near = Scene(240, 320)
-    wrist = np.stack(
-        [near.picture(truth[at], cup[at])[60:180, 110:270] for at in range(0, steps, 1)]
+    dream = np.stack(
+        [blurred(scene.picture(joints[at], dreamed[at]), 1) for at in range(steps)]
     ).astype("u1")
+    near = Scene(240, 320, np.s_[60:180, 110:270])
+    wrist = np.stack([near.picture(truth[at], cup[at]) for at in range(steps)]).astype("u1")
 
-    force = (2.2 * (np.arange(steps) > grasp) * (np.arange(steps) < slip) + rng.normal(0, 0.08, steps)).astype("f4")
+    force = (
+        2.2 * (np.arange(steps) > grasp) * (np.arange(steps) < slip) + rng.normal(0, 0.08, steps)
+    ).astype("f4")
     force[150:156] = np.nan
     rewards = np.where(np.arange(steps) < slip, 0.02 + 0.05 * up, -0.01).astype("f4")
     rewards[slip] = -1
