@@ -7,7 +7,7 @@ import type { ChannelFacts } from "./facts";
 import { decodePackets } from "./video";
 
 /** Bytes of decoded entries that an episode keeps. */
-const budget = 64 << 20;
+const budget = 32 << 20;
 /** A group has at most this many bytes, if it has more than one entry, and this many entries. */
 const groupBytes = 4 << 20;
 const mostInGroup = 64;

@@ -5,7 +5,7 @@ import type { JsonObject } from "@shard-format/core";
 import { useCallback, useEffect, useMemo, useRef } from "preact/hooks";
 import { typeOf } from "../app/tree";
 import type { EpisodeModel, Subject } from "../model/episode";
-import type { PanelStatus } from "../panels/panel";
+import { gutter, type PanelStatus } from "../panels/panel";
 import type { App } from "../state/app";
 import type { View } from "../state/view";
 import { Badges } from "../ui/badge";
@@ -23,13 +23,15 @@ interface FrameProps {
   readonly subject: Subject;
   readonly view: View;
   readonly width: number;
+  /** How many panels of moments share the row. */
+  readonly moments: number;
   readonly hide: () => void;
   readonly box: (from: number, to: number) => void;
 }
 
 const noSettings: JsonObject = {};
 
-export function Frame({ app, episode, subject, view, width, hide, box }: FrameProps) {
+export function Frame({ app, episode, subject, view, width, moments, hide, box }: FrameProps) {
   const { stage } = words;
   const choice = app.choices.value.get(subject.key);
   const panel = panelOf(subject, episode, choice);
@@ -118,7 +120,7 @@ export function Frame({ app, episode, subject, view, width, hide, box }: FramePr
               episode={episode}
               subject={subject}
               view={view}
-              width={panel.isOverTime ? width : momentWidth(width)}
+              width={panel.isOverTime ? width : momentWidth(width, moments)}
               height={height}
               settings={settings}
               change={change}
@@ -134,8 +136,9 @@ export function Frame({ app, episode, subject, view, width, hide, box }: FramePr
   );
 }
 
-/** Moments stand beside each other where there is room. */
-export function momentWidth(width: number): number {
-  const columns = Math.max(1, Math.min(4, Math.floor(width / 300)));
-  return Math.floor((width - (columns - 1) * 12) / columns);
+/** Moments stand beside each other where there is room: one of so many. */
+export function momentWidth(width: number, count: number): number {
+  const room = width - 2 * gutter.right;
+  const columns = Math.max(1, Math.min(4, Math.max(2, count), Math.floor(room / 300)));
+  return Math.floor((room - (columns - 1) * gutter.right) / columns);
 }

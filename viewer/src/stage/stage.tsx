@@ -52,6 +52,7 @@ export function Stage({ app, episode, view }: StageProps) {
       subject={subject}
       view={view}
       width={width.value}
+      moments={moments.length}
       hide={() => hide(subject.key)}
       box={box}
     />
@@ -63,7 +64,10 @@ export function Stage({ app, episode, view }: StageProps) {
   return (
     <main class="stage" ref={place} data-picture>
       {moments.length > 0 && (
-        <div class="moments" style={{ gridTemplateColumns: `repeat(auto-fill, ${momentWidth(width.value)}px)` }}>
+        <div
+          class="moments"
+          style={{ gridTemplateColumns: `repeat(auto-fill, ${momentWidth(width.value, moments.length)}px)` }}
+        >
           {moments.map(frame)}
         </div>
       )}

@@ -11,13 +11,22 @@ export const theme: ReadonlySignal<Theme> = current;
 
 export function showTheme(wanted: Theme): void {
   document.documentElement.dataset["theme"] = wanted;
+  known.clear();
   current.value = wanted;
 }
+
+/** What was looked up in the theme that is shown: drawings ask hundreds of times. */
+const known = new Map<string, string>();
 
 /** The value of a variable of theme.css, such as `--grid`, in the theme that is shown. */
 export function colour(name: string): string {
   theme.value;
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  let found = known.get(name);
+  if (found === undefined) {
+    found = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+    known.set(name, found);
+  }
+  return found;
 }
 
 /** The colour of a dimension: the same in every panel. */

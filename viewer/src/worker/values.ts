@@ -5,14 +5,14 @@ import type { DenseChannel, Episode } from "@shard-format/core/wshard";
 import { Lru } from "./lru";
 
 /** All decoded groups of all episodes. */
-export const decoded = new Lru<TypedArray>(128 << 20);
+export const decoded = new Lru<TypedArray>(64 << 20);
 
 /** Small groups are read and kept together. */
 const smallGroup = 256 << 10;
 /** Longer windows pass by the cache, which they would only empty. */
 const mostGroups = 4;
 /** What is compressed as one piece is decoded and kept whole, up to this size. */
-const largestWhole = 128 << 20;
+const largestWhole = 64 << 20;
 
 /** Reads windows of one dense channel. */
 export class DenseReader {

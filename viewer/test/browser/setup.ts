@@ -1,10 +1,9 @@
 import { fileURLToPath } from "node:url";
 import { build } from "vite";
 
-/** Builds the page that the tests open, as users get it: the tests' own mode would be that of developers. */
+/** Builds the page that the tests open. */
 export async function setup(): Promise<void> {
-  const mode = process.env["NODE_ENV"];
+  // The tests' own mode would build a page for developers.
   process.env["NODE_ENV"] = "production";
   await build({ root: fileURLToPath(new URL("../../", import.meta.url)), logLevel: "error" });
-  process.env["NODE_ENV"] = mode;
 }
