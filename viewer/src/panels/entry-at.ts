@@ -34,5 +34,5 @@ export function useEntriesAt(episode: EpisodeModel, channels: readonly ChannelFa
 }
 
 function steps(length: number): EntryAt {
-  return (position) => Math.min(Math.floor(position), length - 1);
+  return (position) => Math.max(-1, Math.min(Math.floor(position), length - 1));
 }

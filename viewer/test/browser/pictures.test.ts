@@ -78,6 +78,17 @@ describe.skipIf(hasNoBrowser)("a panel in Chromium", () => {
       expect(pixel(difference, 40, 160)).toEqual([253, 231, 37]);
     });
 
+    test("shows what was predicted some steps before, next to what came", async () => {
+      const wanted = { scene: "horizon", panel: "image", width: 320, height: 354, settings: { ahead: 2 } };
+      const later = await show(wanted, 5);
+      expect([pixel(later, 40, 160), pixel(later, 280, 160)]).toEqual([
+        [100, 100, 100],
+        [101, 101, 101],
+      ]);
+      const early = await show(wanted, 1); // nobody had predicted anything two steps before
+      expect(pixel(early, 280, 160)).toEqual([20, 20, 20]);
+    });
+
     test("shows channel-first pictures that are described so", async () => {
       const png = await show({ scene: "channel first", panel: "image", width: 320, height: 320 }, 2);
       expect(pixel(png, 5, 5)).toEqual([0, 128, 0]);

@@ -1,51 +1,24 @@
 import { effect, useSignal } from "@preact/signals";
-import type { JsonObject, TypedArray } from "@shard-format/core";
+import type { JsonObject } from "@shard-format/core";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { entriesOf } from "../../model/entries";
 import type { ChannelFacts } from "../../model/facts";
-import { type ColourMap, colourMaps } from "../../plot-data/colours";
+import { colourMaps } from "../../plot-data/colours";
 import { colour } from "../../ui/colours";
 import { shown } from "../../ui/escape";
 import { value as formatted } from "../../ui/format";
 import { pixelRatio } from "../../ui/pixels";
-import { ColourBar, Controls, controlsHeight, Menu, NumberField, Segments } from "../controls";
-import { useEntriesAt } from "../entry-at";
+import { ColourBar, controlsHeight } from "../controls";
+import { type EntryAt, useEntriesAt } from "../entry-at";
 import type { PanelProps } from "../panel";
-import { drawGround, fitted, Layer, moved, placeOf, type Zoom, zoomAt, zoomed } from "./drawing";
-import {
-  colourRange,
-  differences,
-  frameRange,
-  isColour,
-  isDepth,
-  type Look,
-  type Picture,
-  paintPicture,
-  percentileRange,
-  pictureAt,
-  pictureOf,
-  pixelAt,
-  type Range,
-  usualRange,
-} from "./pixels";
+import { ImageControls } from "./Controls";
+import { drawGround, fitted, moved, placeOf, type Zoom, zoomAt, zoomed } from "./drawing";
+import { type Mode, Painter, rangeKinds, type Shown, type Source, type Style, valuesOf } from "./painter";
+import { isColour, isDepth, type Picture, pictureOf, pixelAt, type Range, usualRange } from "./pixels";
 import { words } from "./words";
 import "./image.css";
 
-type Mode = "truth" | "prediction" | "split" | "blink" | "difference";
-const rangeKinds = ["percentile", "frame", "fixed"] as const;
-type RangeKind = (typeof rangeKinds)[number];
 const blinkMilliseconds = 600;
-
-interface Source {
-  readonly channel: ChannelFacts;
-  readonly picture: Picture;
-}
-
-/** A picture that is there, and what it is a picture of. */
-interface Shown extends Source {
-  readonly values: TypedArray;
-  readonly entry: number;
-}
 
 export function Image({ episode, subject, view, width, height, settings, change, report }: PanelProps) {
   const set = (changes: JsonObject) => change({ ...settings, ...changes });
@@ -68,34 +41,35 @@ export function Image({ episode, subject, view, width, height, settings, change,
   const readout = useRef<HTMLDivElement>(null);
   const zoom = useSignal<Zoom>(savedZoom(settings["zoom"]));
   const divider = useSignal(Math.min(Math.max(number(settings["split"], 0.5), 0), 1));
-  const second = useSignal(false);
+  const isSecond = useSignal(false);
   const arrived = useSignal(0);
   const pointer = useSignal<{ x: number; y: number } | null>(null);
   const problem = useSignal("");
   const legend = useSignal<Range>({ min: 0, max: 1 });
-  const layers = useMemo(() => [new Layer(), new Layer(), new Layer()] as const, []);
-  const seen = useMemo(() => new Map<string, Range>(), [subject]);
+  const painter = useMemo(() => new Painter(), [subject]);
 
-  const depth = truth !== null && isDepth(truth.channel, truth.picture);
-  const none = depth ? 0 : undefined;
-  const isScalar = truth !== null && truth.picture.planes === 1;
+  const hasMap = truth !== null && truth.picture.planes === 1;
   const hasRange = truth !== null && !isColour(truth.channel, truth.picture) && truth.channel.dtype !== "bool";
   const usual = truth === null ? null : usualRange(truth.channel);
   const map = oneOf(colourMaps, settings["map"], truth?.channel.dtype === "u8" ? "grey" : "viridis");
-  const kind = oneOf(rangeKinds, settings["range"], usual === null ? "percentile" : "fixed");
-  const fixed = fixedRange(settings, usual ?? seen.get(subject.key) ?? { min: 0, max: 1 });
-  const hasControls =
-    prediction !== undefined || hasRange || (truth?.picture.planes === 1 && usual !== null) || steps > 1;
+  const kind =
+    usual !== null && !hasRange
+      ? "fixed"
+      : oneOf(rangeKinds, settings["range"], usual === null ? "percentile" : "fixed");
+  const fixed = fixedRange(settings, usual ?? { min: 0, max: 1 });
+  const none = truth !== null && isDepth(truth.channel, truth.picture) ? 0 : undefined;
+  const style: Style = { map, kind, fixed, none, ahead };
+  const hasControls = prediction !== undefined || hasRange || hasMap || steps > 1;
   const room = { width, height: Math.max(40, height - (hasControls ? controlsHeight : 0)) };
   const picture = truth?.picture ?? prediction?.picture;
 
   // Where blinking is not wanted, a button takes turns.
   const still = useMemo(() => matchMedia("(prefers-reduced-motion: reduce)").matches, []);
   useEffect(() => {
-    second.value = false;
+    isSecond.value = false;
     if (mode !== "blink" || still) return;
     const timer = setInterval(() => {
-      second.value = !second.peek();
+      isSecond.value = !isSecond.peek();
     }, blinkMilliseconds);
     return () => clearInterval(timer);
   }, [mode, still]);
@@ -135,34 +109,22 @@ export function Image({ episode, subject, view, width, height, settings, change,
       return null;
     };
 
-    const lookOf = (source: Shown, values: TypedArray): Look => {
-      if (!hasRange && usual !== null) return { map, range: fixed, none };
-      if (kind === "fixed") return { map, range: fixed, none };
-      if (kind === "frame") return { map, range: frameRange(values, none), none };
-      const before = seen.get(subject.key);
-      const name = `${source.channel.key} ${source.entry >> 4}`;
-      if (before !== undefined && seen.has(name)) return { map, range: before, none };
-      // The range grows with the parts of the channel that were shown: reading all of it would take too long.
-      const found = percentileRange(values, none);
-      const here = source.picture.planes > 1 ? colourRange(found) : found;
-      const range =
-        before === undefined ? here : { min: Math.min(before.min, here.min), max: Math.max(before.max, here.max) };
-      const same = before !== undefined && before.min === range.min && before.max === range.max;
-      seen.set(subject.key, same ? before : range);
-      seen.set(name, range);
-      return { map, range: same ? before : range, none };
-    };
-
     const draw = (position: number) => {
       const context = canvas.current?.getContext("2d");
       if (!context) return;
       const wantsTruth = mode !== "prediction";
       const wantsPrediction = mode !== "truth" && prediction !== undefined;
-      const at = (one: Source) => (one.picture.count > 1 ? position - ahead : position);
-      const a = wantsTruth && truthAt ? find(truth, truthAt(at(truth))) : null;
-      const b = wantsPrediction && predictionAt ? find(prediction, predictionAt(at(prediction))) : null;
-      const missing = (wantsTruth && a === null) || (wantsPrediction && b === null);
-      const before = wantsTruth && truthAt !== null && (truthAt?.(position) ?? 0) < 0;
+      /** The entry at the cursor; −1: there is none yet. null: nobody knows. */
+      const entryOf = (one: Source, at: EntryAt | null | undefined) =>
+        at ? at(one.picture.count > 1 ? position - ahead : position) : null;
+      const [first, second] = [
+        wantsTruth ? entryOf(truth, truthAt) : -1,
+        wantsPrediction ? entryOf(prediction, predictionAt) : -1,
+      ];
+      const a = first === null ? null : find(truth, first);
+      const b = second === null || prediction === undefined ? null : find(prediction, second);
+      const missing = (a === null && first !== -1) || (b === null && second !== -1);
+      const before = first === -1 && second === -1;
       // What was wrong with another entry is not wrong with these.
       if (!missing) problem.value = "";
       if (problem.value !== "") tell({ problem: problem.value });
@@ -178,40 +140,13 @@ export function Image({ episode, subject, view, width, height, settings, change,
       if (before || problem.value !== "") return;
       const place = placeOf(picture, room, zoom.value);
       drawGround(context, place, picture, [colour("--sunken"), colour("--line")]);
-      const paint = (layer: Layer, one: Shown) => {
-        const values = pictureAt(one.values, one.picture, one.picture.count > 1 ? ahead : 0);
-        // The prediction has the colours of the truth: otherwise both would look alike.
-        const look = lookOf(
-          a ?? one,
-          a === null ? values : pictureAt(a.values, a.picture, a.picture.count > 1 ? ahead : 0),
-        );
-        legend.value = look.range;
-        layer.paint(one.picture, [one.values, ahead, look.map, look.range.min, look.range.max, one.picture], (pixels) =>
-          paintPicture(values, one.picture, look, pixels),
-        );
-      };
       if (mode === "difference" && a !== null && b !== null) {
-        const error = differences(
-          pictureAt(a.values, a.picture, a.picture.count > 1 ? ahead : 0),
-          a.picture,
-          pictureAt(b.values, b.picture, b.picture.count > 1 ? ahead : 0),
-          b.picture,
-          none,
-        );
-        const range = { min: 0, max: frameRange(error).max || 1 };
-        legend.value = range;
-        layers[2].paint(a.picture, [a.values, b.values, ahead, map], (pixels) =>
-          paintPicture(error, { ...a.picture, planes: 1 }, { map: "viridis", range, none: undefined }, pixels),
-        );
-        layers[2].draw(context, place);
-        return;
+        legend.value = painter.drawDifference(context, place, a, b, style);
+      } else {
+        const showsPrediction = mode === "prediction" || (mode === "blink" && isSecond.value);
+        const split = mode === "split" ? divider.value : showsPrediction ? 0 : 1;
+        legend.value = painter.drawBoth(context, place, a, b, split, style);
       }
-      if (a !== null) paint(layers[0], a);
-      if (b !== null) paint(layers[1], b);
-      const showsSecond = mode === "prediction" || (mode === "blink" && second.value);
-      const split = mode === "split" ? divider.value : showsSecond ? 0 : 1;
-      if (split > 0 && a !== null) layers[0].draw(context, place, 0, split);
-      if (split < 1 && b !== null) layers[1].draw(context, place, split, 1);
       tellPixel(a, b, place.left, place.top, place.size);
     };
 
@@ -221,8 +156,7 @@ export function Image({ episode, subject, view, width, height, settings, change,
       const at = pointer.value;
       const [x, y] = at === null ? [-1, -1] : [Math.floor((at.x - left) / size), Math.floor((at.y - top) / size)];
       const inside = x >= 0 && y >= 0 && x < picture.width && y < picture.height;
-      const text = ({ values, picture, channel }: Shown) =>
-        valueText(pixelAt(pictureAt(values, picture, picture.count > 1 ? ahead : 0), picture, x, y), channel, none);
+      const text = (one: Shown) => valueText(pixelAt(valuesOf(one, style), one.picture, x, y), one.channel, none);
       const parts = inside ? [a, b].flatMap((one) => (one === null ? [] : [text(one)])) : [];
       const names = a !== null && b !== null ? [words.truth, words.prediction] : [""];
       box.textContent =
@@ -237,7 +171,7 @@ export function Image({ episode, subject, view, width, height, settings, change,
         arrived.value,
         zoom.value,
         divider.value,
-        second.value,
+        isSecond.value,
         pointer.value,
         problem.value,
         pixelRatio.value,
@@ -289,12 +223,6 @@ export function Image({ episode, subject, view, width, height, settings, change,
   const modes: readonly Mode[] = comparable
     ? ["truth", "prediction", "split", "blink", "difference"]
     : ["truth", "prediction"];
-  const hints: Partial<Record<Mode, string>> = {
-    split: words.splitHint,
-    blink: words.blinkHint,
-    difference: words.differenceHint,
-  };
-
   return (
     <div class="image-panel">
       <div class="image-place" style={{ height: `${room.height}px` }}>
@@ -360,14 +288,14 @@ export function Image({ episode, subject, view, width, height, settings, change,
         )}
         {(mode === "split" || mode === "blink") && (
           <div class="image-names" aria-hidden="true">
-            <span class={mode === "blink" && second.value ? "hidden" : ""}>{words.truth}</span>
-            <span class={mode === "blink" && !second.value ? "hidden" : ""}>
+            <span class={mode === "blink" && isSecond.value ? "hidden" : ""}>{words.truth}</span>
+            <span class={mode === "blink" && !isSecond.value ? "hidden" : ""}>
               {shown(prediction?.channel.model || words.prediction)}
             </span>
           </div>
         )}
         <div class="panel-readout" ref={readout} />
-        {(isScalar || mode === "difference") && (
+        {(hasMap || mode === "difference") && (
           <ColourBar
             map={mode === "difference" ? "viridis" : map}
             min={formatted(legend.value.min)}
@@ -377,79 +305,33 @@ export function Image({ episode, subject, view, width, height, settings, change,
         )}
       </div>
       {hasControls && (
-        <Controls>
-          {prediction !== undefined && (
-            <Segments
-              label={words.show}
-              value={mode}
-              options={modes.map((value) => ({
-                value,
-                text: words[value],
-                ...(hints[value] ? { hint: hints[value] } : {}),
-              }))}
-              choose={(value) => {
-                view.difference.value = false;
-                set({ mode: value });
-              }}
-            />
-          )}
+        <ImageControls
+          mode={mode}
+          modes={modes}
+          prediction={prediction}
+          predictions={predictions}
+          style={style}
+          count={steps}
+          hasRange={hasRange}
+          hasMap={hasMap}
+          legend={legend.value}
+          set={(changes) => {
+            if ("mode" in changes) view.difference.value = false;
+            set(changes);
+          }}
+        >
           {mode === "blink" && still && (
             <button
               type="button"
-              class="image-swap"
+              class="plain-button"
               onClick={() => {
-                second.value = !second.value;
+                isSecond.value = !isSecond.value;
               }}
             >
               {words.swap}
             </button>
           )}
-          {predictions.length > 1 && (
-            <Menu
-              label={words.model}
-              value={prediction?.channel.model ?? ""}
-              options={predictions.map(({ channel }) => ({
-                value: channel.model,
-                text: shown(channel.model || words.prediction),
-              }))}
-              choose={(model) => set({ model })}
-            />
-          )}
-          {steps > 1 && (
-            <NumberField
-              label={words.ahead}
-              value={ahead}
-              min={0}
-              max={steps - 1}
-              step={1}
-              choose={(value) => set({ ahead: value })}
-            />
-          )}
-          {hasRange && mode !== "difference" && (
-            <Menu
-              label={words.range}
-              value={kind}
-              options={rangeKinds.map((value) => ({ value, text: words.ranges[value] }))}
-              choose={(range: RangeKind) =>
-                set(range === "fixed" ? { range, least: legend.value.min, largest: legend.value.max } : { range })
-              }
-            />
-          )}
-          {hasRange && kind === "fixed" && mode !== "difference" && (
-            <>
-              <NumberField label={words.least} value={fixed.min} choose={(least) => set({ least })} />
-              <NumberField label={words.largest} value={fixed.max} choose={(largest) => set({ largest })} />
-            </>
-          )}
-          {isScalar && mode !== "difference" && (
-            <Menu
-              label={words.colours}
-              value={map}
-              options={colourMaps.map((value) => ({ value, text: value }))}
-              choose={(value: ColourMap) => set({ map: value })}
-            />
-          )}
-        </Controls>
+        </ImageControls>
       )}
     </div>
   );

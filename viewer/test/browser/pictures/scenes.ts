@@ -303,4 +303,14 @@ export const scenes: Readonly<Record<string, () => Scene | Promise<Scene>>> = {
   "no rows": () => nothing([32], 4),
   "one embedding": () => nothing([32], 1),
   "no codes": () => ({ length: 3, channels: [channel(new Int32Array(0), [], { dtype: "i32", length: 0 })] }),
+  horizon() {
+    // Step t is grey of 20 t. At each step, a model has predicted 1 more than that for this step and the two after it.
+    const truth = steps(new Uint8Array(8 * 64), (i) => 20 * Math.floor(i / 64));
+    const predicted = steps(
+      new Uint8Array(8 * 3 * 64),
+      (i) => 20 * (Math.floor(i / 192) + (Math.floor(i / 64) % 3)) + 1,
+    );
+    const more = { lane: "omen", model: "m", horizon: 3 } as const;
+    return { length: 8, channels: [channel(truth, [8, 8]), channel(predicted, [3, 8, 8], more)] };
+  },
 };
