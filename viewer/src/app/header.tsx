@@ -55,9 +55,9 @@ export function Header({ app }: { readonly app: App }) {
             class="tool"
             aria-label={compareWords.open}
             title={compareWords.hint}
-            aria-pressed={app.isComparing.value}
+            aria-pressed={app.compare.value !== null}
             onClick={() => {
-              app.isComparing.value = !app.isComparing.peek();
+              app.compare.value = app.compare.peek() === null ? {} : null;
             }}
           >
             <Icon name="compare" />

@@ -27,6 +27,7 @@ function escapeFrom(app: App): void {
   if (app.isTreeOpen.peek()) app.isTreeOpen.value = false;
   else if (view?.selection.peek()) view.selection.value = null;
   else if (app.tab.peek() !== "") app.tab.value = "";
+  else app.compare.value = null;
 }
 
 /** Whether the key had a meaning. */
@@ -109,7 +110,7 @@ function handle(app: App, event: KeyboardEvent): boolean {
       toggle("isLooping");
       return true;
     case "c":
-      app.isComparing.value = !app.isComparing.peek();
+      app.compare.value = app.compare.peek() === null ? {} : null;
       return true;
     case "s":
       void savePicture("", open.model.peek().facts.id, 2);

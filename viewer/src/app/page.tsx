@@ -1,7 +1,8 @@
 import { effect } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { Compare } from "../compare/compare";
 import { Container } from "../inspector/container";
+import { findingsOf } from "../panels/findings/found";
 import { startPlaying } from "../stage/play";
 import { Stage } from "../stage/stage";
 import { TimeLine } from "../stage/time-line";
@@ -64,9 +65,8 @@ export function Page({ app }: { readonly app: App }) {
 function EpisodeScreen({ app, open }: { readonly app: App; readonly open: OpenEpisode }) {
   const episode = open.model.value;
   const { view } = open;
-  const closeComparison = () => {
-    app.isComparing.value = false;
-  };
+  const { findings } = findingsOf(episode).state.value;
+  const marks = useMemo(() => findings.flatMap(({ step }) => step ?? []), [findings]);
   useEffect(() => {
     const endPlaying = startPlaying(view, () => open.model.peek());
     const endAddress = app.keepAddress();
@@ -89,14 +89,14 @@ function EpisodeScreen({ app, open }: { readonly app: App; readonly open: OpenEp
     <>
       <Tree app={app} episode={episode} />
       <Guard>
-        {app.isComparing.value ? (
-          <Compare app={app} episode={episode} view={view} close={closeComparison} />
+        {app.compare.value !== null ? (
+          <Compare app={app} episode={episode} view={view} settings={app.compare.value} />
         ) : (
           <Stage app={app} episode={episode} view={view} />
         )}
       </Guard>
       <Inspector app={app} episode={episode} view={view} />
-      <TimeLine episode={episode} view={view} />
+      <TimeLine episode={episode} view={view} marks={marks} />
     </>
   );
 }

@@ -1,6 +1,7 @@
 // Two models of one episode, or two episodes, on one axis: lines, differences and metrics.
 
 import { useSignal } from "@preact/signals";
+import type { JsonObject } from "@shard-format/core";
 import type { JSX } from "preact";
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { EpisodeModel, Subject } from "../model/episode";
@@ -27,7 +28,13 @@ interface Props {
   readonly app: App;
   readonly episode: EpisodeModel;
   readonly view: View;
-  readonly close: () => void;
+  /** What the user chose. It is part of the link. */
+  readonly settings: JsonObject;
+}
+
+interface Choices {
+  readonly settings: JsonObject;
+  readonly change: (settings: JsonObject) => void;
 }
 
 /** Subjects with at least two predictions of their values. */
@@ -45,12 +52,19 @@ function isPlottable({ channel }: Subject): boolean {
   );
 }
 
-export function Compare({ app, episode, view, close }: Props): JSX.Element {
+export function Compare({ app, episode, view, settings }: Props): JSX.Element {
   const others = app.library.rows.value.filter(
     ({ number, kind, problem }) => number !== episode.facts.row && kind !== "container" && problem === null,
   );
   const hasModels = useMemo(() => modelSubjects(episode).length > 0, [episode]);
-  const [row, setRow] = useState<number | null>(hasModels ? null : (others[0]?.number ?? null));
+  const wanted = others.find(({ name }) => name === settings["with"]);
+  const row = wanted?.number ?? (hasModels ? null : (others[0]?.number ?? null));
+  const change = (more: JsonObject) => {
+    app.compare.value = { ...app.compare.peek(), ...more };
+  };
+  const close = () => {
+    app.compare.value = null;
+  };
   const partner = useOther(app, row);
   const place = useRef<HTMLElement>(null);
   const width = useSignal(0);
@@ -72,7 +86,9 @@ export function Compare({ app, episode, view, close }: Props): JSX.Element {
             value={row ?? ""}
             onChange={(event) => {
               const { value } = event.currentTarget;
-              setRow(value === "" ? null : Number(value));
+              const other = others.find(({ number }) => String(number) === value);
+              // What was chosen for one comparison means nothing in another.
+              app.compare.value = other === undefined ? {} : { with: other.name };
             }}
           >
             <option value="" disabled={!hasModels}>
@@ -94,11 +110,21 @@ export function Compare({ app, episode, view, close }: Props): JSX.Element {
         </button>
       </header>
       {row === null && !hasModels && <p class="nothing">{words.nothing}</p>}
-      {row === null && hasModels && <Models episode={episode} view={view} width={width.value} />}
+      {row === null && hasModels && (
+        <Models episode={episode} view={view} width={width.value} settings={settings} change={change} />
+      )}
       {row !== null && partner.error && <p class="nothing bad">{shown(partner.error.message)}</p>}
       {row !== null && !partner.value && !partner.error && <p class="nothing">{words.opening}</p>}
       {row !== null && partner.value && (
-        <Episodes key={row} a={episode} b={partner.value} view={view} width={width.value} />
+        <Episodes
+          key={row}
+          a={episode}
+          b={partner.value}
+          view={view}
+          width={width.value}
+          settings={settings}
+          change={change}
+        />
       )}
     </main>
   );
@@ -133,28 +159,33 @@ function useOther(app: App, row: number | null): { value?: EpisodeModel; error?:
 
 // --- two models
 
-function Models({ episode, view, width }: { episode: EpisodeModel; view: View; width: number }): JSX.Element {
+function Models({
+  episode,
+  view,
+  width,
+  settings,
+  change,
+}: Choices & { episode: EpisodeModel; view: View; width: number }): JSX.Element {
   const subjects = useMemo(() => modelSubjects(episode), [episode]);
-  const [key, setKey] = useState(subjects[0]?.key ?? "");
-  const subject = subjects.find((one) => one.key === key) ?? (subjects[0] as Subject);
+  const subject = subjects.find((one) => one.key === settings["channel"]) ?? (subjects[0] as Subject);
   const models = comparable(subject);
-  const [names, setNames] = useState<readonly [string, string]>(["", ""]);
-  const first = models.find(({ model }) => model === names[0]) ?? models[0];
+  const first = models.find(({ model }) => model === settings["a"]) ?? models[0];
   const second =
-    models.find(({ model }) => model === names[1] && model !== first?.model) ?? models.find((one) => one !== first);
+    models.find(({ model }) => model === settings["b"] && model !== first?.model) ??
+    models.find((one) => one !== first);
   const choose = (at: 0 | 1) => (event: Event) => {
     const { value } = event.currentTarget as HTMLSelectElement;
     const now: [string, string] = [first?.model ?? "", second?.model ?? ""];
     // Choosing the other one's model exchanges them.
     if (now[1 - at] === value) now.reverse();
     else now[at] = value;
-    setNames(now);
+    change({ a: now[0], b: now[1] });
   };
   if (first === undefined || second === undefined) return <p class="nothing">{words.nothing}</p>;
   return (
     <>
       <div class="compare-controls">
-        <ChannelChoice subjects={subjects} chosen={subject} choose={setKey} />
+        <ChannelChoice subjects={subjects} chosen={subject} choose={(channel) => change({ channel })} />
         {([first, second] as const).map((model, at) => (
           <label key={at === 0 ? "a" : "b"}>
             <i class={`compare-key ${at === 0 ? "compare-a" : "compare-b"}`} />
@@ -208,9 +239,17 @@ function ChannelChoice({
 
 // --- two episodes
 
-type Align = "step" | "time" | { readonly label: string };
+/** Alignments are `step`, `time`, or the text of a label after this. */
+const labelMark = "label ";
 
-function Episodes({ a, b, view, width }: { a: EpisodeModel; b: EpisodeModel; view: View; width: number }): JSX.Element {
+function Episodes({
+  a,
+  b,
+  view,
+  width,
+  settings,
+  change,
+}: Choices & { a: EpisodeModel; b: EpisodeModel; view: View; width: number }): JSX.Element {
   const subjects = useMemo(
     () =>
       a.subjects.filter(
@@ -218,42 +257,36 @@ function Episodes({ a, b, view, width }: { a: EpisodeModel; b: EpisodeModel; vie
       ),
     [a, b],
   );
-  const [key, setKey] = useState("");
   // What models predict is what people look at first.
   const usual =
     subjects.find((one) => one.predictions.length > 0) ?? subjects.find(({ channel }) => channel.lane === "signal");
-  const subject = subjects.find((one) => one.key === key) ?? usual ?? subjects[0];
+  const subject = subjects.find((one) => one.key === settings["channel"]) ?? usual ?? subjects[0];
   const other = b.subjects.find((one) => one.key === subject?.key);
-  const [align, setAlign] = useState<Align>("step");
-  const [offset, setOffset] = useState(0);
+  const alignName = typeof settings["align"] === "string" ? settings["align"] : "step";
+  const offset = Math.round(Number(settings["offset"]) || 0);
+  const setOffset = (to: number) => change({ offset: to });
   const labels = useLabels(a, b);
   const times = useTimes(a, b);
   const alignment = useMemo((): Alignment => {
-    if (align === "time" && times) return byTime(times[0], times[1], offset);
-    if (typeof align === "object") return byStep((labels.shift(align.label) ?? 0) + offset);
+    if (alignName === "time" && times) return byTime(times[0], times[1], offset);
+    if (alignName.startsWith(labelMark)) {
+      return byStep((labels.shift(alignName.slice(labelMark.length)) ?? 0) + offset);
+    }
     return byStep(offset);
-  }, [align, offset, labels, times]);
+  }, [alignName, offset, labels, times]);
   if (subject === undefined || other === undefined) return <p class="nothing">{words.noChannel}</p>;
   const hasSameShape = subject.channel.dimensions === other.channel.dimensions;
-  const alignName = typeof align === "string" ? align : `label ${align.label}`;
   return (
     <>
       <div class="compare-controls">
-        <ChannelChoice subjects={subjects} chosen={subject} choose={setKey} />
+        <ChannelChoice subjects={subjects} chosen={subject} choose={(channel) => change({ channel })} />
         <label>
           <span class="soft">{words.align}</span>
-          <select
-            value={alignName}
-            onChange={(event) => {
-              const { value } = event.currentTarget;
-              setOffset(0);
-              setAlign(value === "step" || value === "time" ? value : { label: value.slice(6) });
-            }}
-          >
+          <select value={alignName} onChange={(event) => change({ align: event.currentTarget.value, offset: 0 })}>
             <option value="step">{words.byStep}</option>
             {times && <option value="time">{words.byTime}</option>}
             {labels.common.map((text) => (
-              <option key={text} value={`label ${text}`}>
+              <option key={text} value={`${labelMark}${text}`}>
                 {words.byLabel(shown(text))}
               </option>
             ))}

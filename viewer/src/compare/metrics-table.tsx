@@ -142,10 +142,19 @@ function plain(value: number): string {
 
 const mostRows = 32;
 
+function heading({ name, hint }: Column): JSX.Element {
+  return (
+    <th key={name} scope="col" class="number">
+      {name}
+      {hint && <small>{hint}</small>}
+    </th>
+  );
+}
+
 function MetricsTable({ title = words.metrics, names, measured, error, range, isSelection, view }: TableProps) {
   if (error) return <p class="nothing bad">{shown(error.message)}</p>;
   if (measured === undefined) return <p class="nothing">{words.reading}</p>;
-  const columns = measured.some(({ all }) => all.judged > 0) ? [...general, ...judged] : general;
+  const more = measured.some(({ all }) => all.judged > 0) ? judged : [];
   const dimensions = measured[0]?.dimensions.length ?? 0;
   const rows = [
     { name: words.all, of: measured.map(({ all }) => all) },
@@ -170,15 +179,11 @@ function MetricsTable({ title = words.metrics, names, measured, error, range, is
             <tr>
               <th scope="col">{words.dimension}</th>
               {names.length > 1 && <th scope="col" />}
-              {columns.map(({ name, hint }) => (
-                <th key={name} scope="col" class="number">
-                  {name}
-                  {hint && <small>{hint}</small>}
-                </th>
-              ))}
+              {general.map(heading)}
               <th scope="col" class="number">
                 {words.worstStep}
               </th>
+              {more.map(heading)}
             </tr>
           </thead>
           {rows.map(({ name, of }) => (
@@ -195,7 +200,7 @@ function MetricsTable({ title = words.metrics, names, measured, error, range, is
                       <i class={`compare-key ${at === 0 ? "compare-a" : "compare-b"}`} /> {shown(names[at] ?? "")}
                     </th>
                   )}
-                  {columns.map((column) => (
+                  {general.map((column) => (
                     <Cell key={column.name} column={column} of={of} at={at} />
                   ))}
                   <td class="number">
@@ -210,6 +215,9 @@ function MetricsTable({ title = words.metrics, names, measured, error, range, is
                       </button>
                     )}
                   </td>
+                  {more.map((column) => (
+                    <Cell key={column.name} column={column} of={of} at={at} />
+                  ))}
                 </tr>
               ))}
             </tbody>

@@ -13,6 +13,7 @@ import { type Reduced, valueRange } from "../plot-data/columns";
 import type { View } from "../state/view";
 import { colour, theme } from "../ui/colours";
 import { shown } from "../ui/escape";
+import { value as numberText } from "../ui/format";
 import type { Alignment } from "./alignment";
 import { differences, moved } from "./reading";
 import { words } from "./words";
@@ -157,10 +158,10 @@ function Pair({ name, view, width, lines, strip, stripName }: PairProps): JSX.El
       <h3>{name}</h3>
       <Plot {...shared} lines={lines} y={extent(lines)} height={plotHeight} label={name} />
       {strip.length > 0 && view.error.value && (
-        <div class="error-strip">
-          <span class="strip-name">{stripName}</span>
+        <>
+          <p class="compare-strip">{words.upTo(stripName, numberText(Number(far.toPrecision(2))))}</p>
           <Plot {...shared} lines={strip} y={[-far, far]} height={stripHeight} label={`${name}: ${stripName}`} />
-        </div>
+        </>
       )}
     </section>
   );

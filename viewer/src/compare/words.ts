@@ -19,6 +19,7 @@ export const words = {
   recorded: "recorded",
   difference: (a: string, b: string) => `${b} − ${a}`,
   error: "prediction − recorded",
+  upTo: (name: string, far: string) => `${name}, up to ±${far}`,
   opening: "opening …",
   reading: "reading …",
   nothing: "There is nothing to compare: this episode has no two predictions of one channel. Choose another episode.",

@@ -34,8 +34,8 @@ export class App {
   readonly shown = signal<readonly string[] | null>(null);
   readonly choices = signal<ReadonlyMap<string, PanelChoice>>(new Map());
   readonly tab = signal("");
-  /** Whether the comparison stands in the place of the stage. */
-  readonly isComparing = signal(false);
+  /** What is compared, in the place of the stage, and how; null: nothing. */
+  readonly compare = signal<JsonObject | null>(null);
   readonly isHelpOpen = signal(false);
   readonly isTreeOpen = signal(false);
   /** What a link wants that was opened without its file. */
@@ -110,6 +110,7 @@ export class App {
       this.shown.value = link.shown;
       this.choices.value = link.panels;
       if (link.tab !== "") this.tab.value = link.tab;
+      this.compare.value = link.compare;
       this.wanted.value = emptyLink;
       this.screen.value = "episode";
     });
@@ -199,6 +200,7 @@ export class App {
       shown: this.shown.value,
       panels: this.choices.value,
       tab: this.tab.value,
+      compare: this.compare.value,
     });
   }
 

@@ -25,6 +25,8 @@ export interface Link {
   readonly panels: ReadonlyMap<string, PanelChoice>;
   /** The tab of the inspector; empty: closed. */
   readonly tab: string;
+  /** What is compared, and how; null: nothing. */
+  readonly compare: JsonObject | null;
 }
 
 export const emptyLink: Link = {
@@ -37,6 +39,7 @@ export const emptyLink: Link = {
   shown: null,
   panels: new Map(),
   tab: "",
+  compare: null,
 };
 
 /** Numbers are short: nobody sees a thousandth of a step. */
@@ -58,6 +61,7 @@ export function encodeLink(link: Link): string {
     parts.set("panels", JSON.stringify(panels));
   }
   if (link.tab !== "") parts.set("tab", link.tab);
+  if (link.compare !== null) parts.set("compare", JSON.stringify(link.compare));
   // Characters that need no code in a fragment stay readable.
   return parts.toString().replace(/%2F/g, "/").replace(/%3A/g, ":").replace(/%2C/g, ",");
 }
@@ -68,6 +72,7 @@ export function decodeLink(fragment: string): Link {
   const shown = parsed(parts.get("show"));
   const panels = new Map<string, PanelChoice>();
   const choices = parsed(parts.get("panels"));
+  const compare = parsed(parts.get("compare"));
   if (isObject(choices)) {
     for (const [key, choice] of Object.entries(choices)) {
       if (!isObject(choice)) continue;
@@ -85,6 +90,7 @@ export function decodeLink(fragment: string): Link {
     shown: Array.isArray(shown) && shown.every((one) => typeof one === "string") ? (shown as string[]) : null,
     panels,
     tab: parts.get("tab") ?? "",
+    compare: isObject(compare) ? compare : null,
   };
 }
 

@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { BytesSink, ShardWriter } from "@shard-format/core";
 import { openEpisode } from "@shard-format/core/wshard";
+import axe, { type AxeResults } from "axe-core";
 import type { Browser, Locator, Page } from "playwright-core";
 import { PNG } from "pngjs";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
@@ -59,6 +60,10 @@ describe.skipIf(hasNoBrowser)("the viewer in Chromium", () => {
     if (files.length > 1) await page.click("tr[data-row='0']");
   }
 
+  const openBoth = async () => {
+    await open(["ep_0042.wshard", first], ["ep_0043.wshard", second]);
+    await panel("reward").waitFor();
+  };
   const openFirst = async () => {
     await open(["ep_0042.wshard", first]);
     await panel("reward").waitFor();
@@ -303,7 +308,7 @@ describe.skipIf(hasNoBrowser)("the viewer in Chromium", () => {
       expect(Number(shown)).toBeCloseTo(mae, 4);
     }
     // Dreamer's std fits it but for the steps where it goes wrong: far from 99.7 %.
-    const inside = row(1).locator("td").nth(6);
+    const inside = row(1).locator("td").nth(7);
     expect(Number.parseFloat((await inside.textContent()) ?? "")).toBeLessThan(99);
     expect(await table.locator(".compare-better").count()).toBeGreaterThan(0);
     // The largest error is a way to it.
@@ -314,8 +319,7 @@ describe.skipIf(hasNoBrowser)("the viewer in Chromium", () => {
   });
 
   test("two episodes: what is dragged moves the second one, and the difference with it", async () => {
-    await open(["ep_0042.wshard", first], ["ep_0043.wshard", second]);
-    await panel("reward").waitFor();
+    await openBoth();
     await page.keyboard.press("c");
     await page.getByLabel("Compare with").selectOption({ label: "ep_0043" });
     const bar = page.getByRole("slider", { name: "Offset" });
@@ -336,4 +340,56 @@ describe.skipIf(hasNoBrowser)("the viewer in Chromium", () => {
     await page.getByLabel("Align by").selectOption({ label: "label “grasp”" });
     await expect.poll(() => metrics.locator("h3").textContent()).toContain("1,604 pairs");
   });
+
+  test("a link has the comparison with all that was chosen, and opens it again", async () => {
+    await openBoth();
+    await page.keyboard.press("c");
+    await page.getByLabel("Compare with").selectOption({ label: "ep_0043" });
+    await page.getByLabel("Align by").selectOption({ label: "label “grasp”" });
+    await page.getByRole("slider", { name: "Offset" }).press("ArrowRight");
+    await page.waitForFunction(() => location.hash.includes("compare") && location.hash.includes("offset"));
+    const link = page.url();
+    await page.goto("about:blank");
+    await page.route(link, (route) => route.fulfill({ path: fileURLToPath(viewerFile), contentType: "text/html" }));
+    await page.goto(link);
+    await chooseAll(["ep_0042.wshard", first], ["ep_0043.wshard", second]);
+    const bar = page.getByRole("slider", { name: "Offset" });
+    await expect.poll(() => bar.getAttribute("aria-valuetext")).toBe("+1 steps");
+    expect(await page.getByLabel("Align by").inputValue()).toBe("label grasp");
+    watched.requests.length = 1;
+  });
+
+  test.each(["light", "dark"] as const)(
+    "axe finds nothing serious in panels, tabs and comparison: %s",
+    async (scheme) => {
+      await page.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
+      await openBoth();
+      await page.evaluate(axe.source);
+      const check = async (state: string) => {
+        const { violations } = (await page.evaluate("axe.run()")) as AxeResults;
+        const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
+        const told = serious.map(({ id, nodes }) => `${state}: ${id} ${nodes.map(({ target }) => target).join(" ")}`);
+        expect(told).toEqual([]);
+      };
+      for (const [key, title] of [
+        ["signal/joint_pos", "Residual"],
+        ["signal/gripper_force", "Statistics"],
+        ["action/ctrl", "Bars at the cursor"],
+      ] as const) {
+        await showAs(key, title);
+        await check(title);
+      }
+      for (const name of ["Metadata", "Findings", "Identity", "Entries", "Export"]) {
+        await tab(name);
+        await page.locator(".inspector-body :is(h3, li)").first().waitFor();
+        await check(name);
+      }
+      await page.keyboard.press("c");
+      await page.locator(".compare-metrics").first().waitFor();
+      await check("two models");
+      await page.getByLabel("Compare with").selectOption({ label: "ep_0043" });
+      await page.getByRole("slider", { name: "Offset" }).waitFor();
+      await check("two episodes");
+    },
+  );
 });

@@ -8,13 +8,15 @@ import { count as countText } from "../../ui/format";
 import type { Panel, PanelProps } from "../panel";
 import { HexView } from "./view";
 import { words } from "./words";
+import "../../ui/no-time.css";
 
 export const bytes: Panel = {
   name: "bytes",
   title: words.title,
   fits: ({ channel }) => (channel.layout === "bytes" || channel.layout === "unknown" ? 8 : 0.4),
   height: () => 300,
-  isOverTime: false,
+  // A table needs the whole width, as plots over time do.
+  isOverTime: true,
   component: Bytes,
 };
 
@@ -28,7 +30,7 @@ function Bytes({ episode, subject, height, settings, change, report }: PanelProp
   const summary = words.summary(countText(entry?.bytes ?? 0));
   useEffect(() => report({ summary, ...(error ? { problem: error.message } : {}) }), [summary, error]);
   return (
-    <div style={{ height: `${height}px`, overflow: "auto" }}>
+    <div class="no-time" data-own-pointer style={{ height: `${height}px` }}>
       {entries && entries.length > 1 && (
         <label class="hex-file">
           {words.file}{" "}

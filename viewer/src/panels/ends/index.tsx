@@ -160,35 +160,37 @@ function Ends({ episode, subject, view, width, height, settings, change, report 
   return (
     <div class="ends">
       <div class="ends-legend" style={{ height: `${legendHeight}px` }}>
-        {hasReward ? (
-          <>
-            <span class="ends-item">
-              <i class="ends-mark ends-reward" /> {words.reward}{" "}
-              <b>{Number.isNaN(value) && entry < 0 ? "–" : numberText(value)}</b> {reward?.unit}
-            </span>
-            {returns && (
+        <span class="ends-items">
+          {hasReward ? (
+            <>
               <span class="ends-item">
-                <i class="ends-mark ends-return" /> {words.return}{" "}
-                <b>{returnAt === undefined ? "–" : numberText(returnAt)}</b>{" "}
-                <span class="soft">
-                  / {share < 1 ? "…" : numberText(returns.total)} {words.total}
-                </span>
+                <i class="ends-mark ends-reward" /> {words.reward}{" "}
+                <b>{Number.isNaN(value) && entry < 0 ? "–" : numberText(value)}</b> {reward?.unit}
               </span>
-            )}
-          </>
-        ) : (
-          <span class="soft">{words.noReward}</span>
-        )}
-        {terminated && (
-          <span class="ends-item">
-            <i class="ends-mark ends-terminated" /> {words.terminated}
-          </span>
-        )}
-        {truncated && (
-          <span class="ends-item">
-            <i class="ends-mark ends-truncated" /> {words.truncated}
-          </span>
-        )}
+              {returns && (
+                <span class="ends-item">
+                  <i class="ends-mark ends-return" /> {words.return}{" "}
+                  <b>{returnAt === undefined ? "–" : numberText(returnAt)}</b>{" "}
+                  <span class="soft">
+                    / {share < 1 ? "…" : numberText(returns.total)} {words.total}
+                  </span>
+                </span>
+              )}
+            </>
+          ) : (
+            <span class="soft">{words.noReward}</span>
+          )}
+          {terminated && (
+            <span class="ends-item">
+              <i class="ends-mark ends-terminated" /> {words.terminated}
+            </span>
+          )}
+          {truncated && (
+            <span class="ends-item">
+              <i class="ends-mark ends-truncated" /> {words.truncated}
+            </span>
+          )}
+        </span>
         {hasReward && (
           <label class="ends-shape">
             <span class="hidden">{words.shape}</span>

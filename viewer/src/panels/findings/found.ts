@@ -35,23 +35,23 @@ export class FoundSoFar {
     this.#planned = now;
     this.#own = problems(episode);
     this.#state = signal({ findings: this.#own, checked: 0, planned: now.length, waiting: later, hasDoctor: false });
-    episode.reads.findings().then(
-      (report) => {
-        this.#doctor = parseDoctor(report);
-        this.#tell({ hasDoctor: report !== null });
-      },
-      () => undefined, // without the server's report, our own checks are there
-    );
   }
 
   get state(): ReadonlySignal<Found> {
     return this.#state;
   }
 
-  /** Starts our own checks, which read channels: somebody wants to see them. */
+  /** Asks the doctor and starts our own checks, which read channels: somebody wants to see them. */
   start(): void {
     if (this.#isStarted) return;
     this.#isStarted = true;
+    this.episode.reads.findings().then(
+      (report) => {
+        this.#doctor = parseDoctor(report);
+        this.#tell({ hasDoctor: report !== null });
+      },
+      () => undefined, // without the server's report, our own checks are there
+    );
     void this.#checkTimes();
     void this.#check(this.#planned);
   }

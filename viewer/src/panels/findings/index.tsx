@@ -6,13 +6,15 @@ import type { Panel, PanelProps } from "../panel";
 import { findingsOf } from "./found";
 import { FindingsList } from "./list";
 import { words } from "./words";
+import "../../ui/no-time.css";
 
 export const findings: Panel = {
   name: "findings",
   title: words.title,
   fits: () => 0.5,
   height: () => 200,
-  isOverTime: false,
+  // A table needs the whole width, as plots over time do.
+  isOverTime: true,
   component: Findings,
 };
 
@@ -27,7 +29,7 @@ function Findings({ episode, subject, view, height, report }: PanelProps): JSX.E
   const summary = words.summary(count("error"), count("warning"), count("note"));
   useEffect(() => report({ summary }), [summary]);
   return (
-    <div style={{ height: `${height}px`, overflow: "auto" }}>
+    <div class="no-time" data-own-pointer style={{ height: `${height}px` }}>
       <FindingsList episode={episode} view={view} blocks={blocks} />
     </div>
   );

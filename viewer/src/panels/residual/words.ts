@@ -11,7 +11,7 @@ export const words = {
   within: (share: string, count: number) => `${share} of ${count.toLocaleString("en")} within half a scale`,
   noSignal: "The signal is not in this episode: nothing to compare with.",
   zoomIn: "Zoom in to compare with the signal.",
-  atCursor: (code: number, scale: string, difference: string, unit: string) =>
+  atCursor: (code: string, scale: string, difference: string, unit: string) =>
     `${code} × ${scale} = ${difference}${unit === "" ? "" : ` ${unit}`}`,
   dimension: (dimension: number) => `[${dimension}]`,
   notShown: (shown: number, all: number) => `${shown} of ${all} dimensions: make the panel higher to see more`,

@@ -10,6 +10,7 @@ import { count as countText, value as numberText } from "../../ui/format";
 import type { Panel, PanelProps } from "../panel";
 import { pieces } from "./pieces";
 import { words } from "./words";
+import "../../ui/no-time.css";
 import "./statistics.css";
 
 /** Values that are read for one table. */
@@ -22,7 +23,8 @@ export const statistics: Panel = {
   title: words.title,
   fits: ({ channel }) => (channel.layout === "dense" && channel.dimensions <= 4096 ? 0.8 : 0),
   height: ({ channel }) => Math.min(380, 70 + 38 * Math.min(mostDimensions, channel.dimensions)),
-  isOverTime: false,
+  // A table needs the whole width, as plots over time do.
+  isOverTime: true,
   component: Statistics,
 };
 
@@ -74,9 +76,14 @@ function Statistics({ episode, subject, view, height, report }: PanelProps): JSX
   }, [summary, note, error]);
 
   return (
-    // A table that may be wider than its panel is scrolled with the keyboard, too.
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: see above
-    <section class="statistics" style={{ height: `${height}px` }} tabIndex={0} aria-label={words.title}>
+    <section
+      class="statistics no-time"
+      data-own-pointer
+      style={{ height: `${height}px` }}
+      // biome-ignore lint/a11y/noNoninteractiveTabindex: a table that may be wider than its panel is scrolled with keys
+      tabIndex={0}
+      aria-label={words.title}
+    >
       {value && value.steps === 0 && <p class="soft">{words.nothing}</p>}
       {value && value.steps > 0 && (
         <table>

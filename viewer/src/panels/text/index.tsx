@@ -8,7 +8,7 @@ import { colour, seriesColour } from "../../ui/colours";
 import { shown } from "../../ui/escape";
 import { clipped, type Scene, TimeCanvas } from "../../ui/time-canvas";
 import type { Panel, PanelProps } from "../panel";
-import { colourOf, rowsOf, search, spansAt, spansOf } from "./spans";
+import { coloursOf, rowsOf, search, spansAt, spansOf } from "./spans";
 import { words } from "./words";
 import "./text.css";
 
@@ -21,7 +21,7 @@ export const text: Panel = {
   name: "text",
   title: words.title,
   fits: ({ channel }) => (channel.layout === "label" || channel.layout === "text" ? 10 : 0),
-  height: () => 168,
+  height: () => 188,
   isOverTime: true,
   component: TextPanel,
 };
@@ -30,6 +30,7 @@ function TextPanel({ episode, subject, view, width, height, report }: PanelProps
   const { value, error } = useSpans({ episode, subject });
   const spans = value?.spans ?? noSpans;
   const { rows, count } = useMemo(() => rowsOf(spans), [spans]);
+  const colours = useMemo(() => coloursOf(spans), [spans]);
   const [wanted, setWanted] = useState("");
   const found = useMemo(() => search(spans, wanted), [spans, wanted]);
   const cursor = view.cursor.value;
@@ -44,7 +45,7 @@ function TextPanel({ episode, subject, view, width, height, report }: PanelProps
 
   const rowHeight = Math.max(7, Math.min(24, (height * 0.4) / Math.max(1, count)));
   const trackHeight = Math.round(Math.min(height * 0.45, Math.max(1, count) * (rowHeight + 2)) + 6);
-  const draw = (scene: Scene) => drawSpans(scene, spans, rows, rowHeight);
+  const draw = (scene: Scene) => drawSpans(scene, spans, rows, colours, rowHeight);
 
   return (
     <div class="text-panel" style={{ height: `${height}px` }}>
@@ -62,7 +63,11 @@ function TextPanel({ episode, subject, view, width, height, report }: PanelProps
           {here.length === 0 ? (
             <p class="soft">{words.nothingHere}</p>
           ) : (
-            here.slice(0, 20).map((span) => <SpanText key={`${span.start} ${span.text}`} span={span} />)
+            here
+              .slice(0, 20)
+              .map((span) => (
+                <SpanText key={`${span.start} ${span.text}`} span={span} colour={colours.get(span.text) ?? 0} />
+              ))
           )}
         </section>
         <section class="text-list" aria-label={words.list}>
@@ -87,7 +92,7 @@ function TextPanel({ episode, subject, view, width, height, report }: PanelProps
                   }}
                 >
                   <span class="text-step">{words.steps(Math.ceil(span.start), Math.ceil(span.end))}</span>
-                  <SpanText span={span} />
+                  <SpanText span={span} colour={colours.get(span.text) ?? 0} />
                 </button>
               </li>
             ))}
@@ -100,10 +105,10 @@ function TextPanel({ episode, subject, view, width, height, report }: PanelProps
   );
 }
 
-function SpanText({ span }: { span: Interval }): JSX.Element {
+function SpanText({ span, colour: number }: { span: Interval; colour: number }): JSX.Element {
   return (
     <span class="text-span">
-      <i style={{ background: `var(--series-${colourOf(span.text)})` }} aria-hidden="true" />
+      <i style={{ background: `var(--series-${number})` }} aria-hidden="true" />
       <span>{span.text === "" ? words.empty : shown(span.text)}</span>
       {(span.source !== "" || span.confidence !== null) && (
         <small>
@@ -121,7 +126,13 @@ function SpanText({ span }: { span: Interval }): JSX.Element {
 
 const noSpans: readonly Interval[] = [];
 
-function drawSpans(scene: Scene, spans: readonly Interval[], rows: Int32Array, rowHeight: number): void {
+function drawSpans(
+  scene: Scene,
+  spans: readonly Interval[],
+  rows: Int32Array,
+  colours: ReadonlyMap<string, number>,
+  rowHeight: number,
+): void {
   const { context, left, right, height, start, end, x } = scene;
   clipped(scene, 0, height, () => {
     context.textBaseline = "middle";
@@ -140,7 +151,7 @@ function drawSpans(scene: Scene, spans: readonly Interval[], rows: Int32Array, r
       }
       const top = 3 + row * (rowHeight + 2);
       const wide = Math.max(2, to - from - 1);
-      const ink = seriesColour(colourOf(span.text));
+      const ink = seriesColour(colours.get(span.text) ?? 0);
       // The surer, the fuller.
       context.globalAlpha = 0.1 + 0.16 * (span.confidence ?? 1);
       context.fillStyle = ink;

@@ -52,9 +52,9 @@ export function search(spans: readonly Interval[], wanted: string): Interval[] {
   });
 }
 
-/** Which colour a text has: the same text has the same one everywhere. */
-export function colourOf(text: string): number {
-  let hash = 0;
-  for (let i = 0; i < text.length; i++) hash = (hash * 31 + text.charCodeAt(i)) | 0;
-  return Math.abs(hash) % 8;
+/** Which colour each text has, in the order in which the texts come: the first eight of them differ. */
+export function coloursOf(spans: readonly Interval[]): ReadonlyMap<string, number> {
+  const colours = new Map<string, number>();
+  for (const { text } of spans) if (!colours.has(text)) colours.set(text, colours.size % 8);
+  return colours;
 }
