@@ -172,9 +172,9 @@ VIEW: Final = arg.Command(
     """
 show episodes in the browser
 
-Answers only this machine, and only who has the token in the address. Reads what the page asks for, and changes no
-file. A recording is followed while it is written. Files behind URLs are read by this program: the browser sees
-no credentials. Ctrl-C ends it.
+Serves a page to the browser of this machine, and ranges of the files to the page, which has a token. Changes no file.
+A recording is followed while it is written. This program reads files behind URLs itself: the browser sees no
+credentials. Ctrl-C ends it.
 
 wshard view ep_001.wshard                      # one episode
 wshard view runs/                              # a folder: a table of its episodes
