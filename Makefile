@@ -149,7 +149,7 @@ demo: $(ENV)/demo/.ready
 
 # Files are checked while the tests run.
 test: $(ENV)/test/.ready
-	@$(MAKE) --no-print-directory -j 3 lint-files test-quick test-ports $(if $(shell command -v $(NPM)),test-viewer-units)
+	@$(MAKE) --no-print-directory -j 3 lint-files test-quick test-ports $(if $(filter typescript,$(LANGUAGES)),test-viewer-units)
 	@echo
 	@echo "Not run here: types (make lint), exhaustive damage tests (-m slow), converters, other Pythons, oldest dependencies, wheel, fuzzing. Run 'make test-all'."
 
@@ -209,12 +209,13 @@ test-stores: $(ENV)/test/.ready $(if $(filter go,$(LANGUAGES)),$(ENV)/versitygw/
 		$(if $(filter typescript,$(LANGUAGES)),$(ENV)/azurite/$(AZURITE))
 	$(ENV)/test/bin/python -m pytest tests/stores -k "versitygw or azurite"
 
-# The page in the wheel. It is built from the sources of the viewer and of the TypeScript library.
-viewer: viewer/node_modules/.ready ports/typescript/node_modules/.ready
-	@cd viewer && $(NPM) run --silent build -- --logLevel error
+# The page that the Python package carries, built from the sources of the viewer and of the TypeScript library. It is
+# tracked, so that only those who change it need Node.
+viewer: viewer/node_modules/.ready
+	@cd viewer && NODE_ENV=production $(NPM) run --silent build -- --logLevel error
 	@cp viewer/dist/viewer.html src/wshard/viewer/viewer.html
 
-test-viewer-units: viewer/node_modules/.ready ports/typescript/node_modules/.ready
+test-viewer-units: viewer/node_modules/.ready
 	cd viewer && $(NPM) run --silent lint && $(NPM) test --silent
 
 # Skipped where there is no browser, unless SHARD_REQUIRE_BROWSER is set.
@@ -241,7 +242,7 @@ test-pythons: $(ENV)/test/.ready $(ENV)/newer-pythons/.ready
 	tests/packaging/newer_pythons test $(ENV)/newer-pythons
 
 # The longest first, so that `make -j 2 test-all` has both processors busy to the end.
-test-all: test-slow test-pythons test-all-languages $(if $(shell command -v $(NPM)),test-viewer) test-bridges test-ray test-stores test-convert lint-types test-oldest test-differential test-fuzz test-wheel
+test-all: test-slow test-pythons test-all-languages $(if $(filter typescript,$(LANGUAGES)),test-viewer) test-bridges test-ray test-stores test-convert lint-types test-oldest test-differential test-fuzz test-wheel
 
 test-slow: $(ENV)/test/.ready ports
 	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES) --dist worksteal --ignore=tests/convert

@@ -176,7 +176,7 @@ function groupSize(channel: ChannelFacts): number {
   const isVideo = channel.layout === "video";
   const bytes = isVideo ? 4 * channel.dimensions : entryBytes(channel);
   let size = mostInGroup;
-  while (size > 1 && size * bytes > (isVideo ? 4 * groupBytes : groupBytes)) size /= 2;
+  while (size > 1 && size * bytes > groupBytes) size /= 2;
   return size;
 }
 

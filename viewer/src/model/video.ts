@@ -5,6 +5,7 @@ import type { TypedArray } from "@shard-format/core";
 import type { ChannelFacts } from "./facts";
 import { decodePng16 } from "./png16";
 import type { Packet } from "./reads";
+import { decode } from "./stream";
 
 /** A stream that this browser cannot decode. The message says what to do. */
 export class NoDecoder extends Error {}
@@ -37,7 +38,7 @@ async function decodeImages(
   type: string,
   packets: readonly Packet[],
 ): Promise<Map<number, TypedArray | Error>> {
-  const decode = async ({ data, step }: Packet): Promise<TypedArray> => {
+  const decodeOne = async ({ data, step }: Packet): Promise<TypedArray> => {
     if (type === "image/png" && channel.dtype === "u16") return decodePng16(data, sides(channel));
     const stated = type === "image/png" ? sidesOfPng(data) : sidesOfJpeg(data);
     const damaged = `${channel.key}: the picture of step ${step} is damaged or not ${type}`;
@@ -55,7 +56,7 @@ async function decodeImages(
   const shown = packets.filter((packet) => !packet.isHidden);
   const frames = await Promise.all(
     shown.map(async (packet): Promise<[number, TypedArray | Error]> => {
-      return [packet.step, await decode(packet).catch((error: Error) => error)];
+      return [packet.step, await decodeOne(packet).catch((error: Error) => error)];
     }),
   );
   return new Map(frames);
@@ -76,82 +77,22 @@ async function decodeStream(
   for (const packet of packets) {
     if (!packet.isHidden && packet.step >= start && packet.step < end) wanted.set(packet.number, packet.step);
   }
-  const copies: Promise<void>[] = [];
-  let failure: unknown = null;
-  const decoder = new VideoDecoder({
-    output(frame) {
-      const step = wanted.get(frame.timestamp);
-      const copy = async () => {
-        if (step === undefined) return;
-        checkSize(channel, frame.displayWidth, frame.displayHeight, step);
-        frames.set(step, await copyPixels(frame));
-      };
-      copies.push(
-        copy()
-          .catch((error: unknown) => {
-            failure ??= error;
-          })
-          .finally(() => frame.close()),
-      );
-    },
-    error(error) {
-      failure ??= error;
-    },
-  });
+  const take = async (frame: VideoFrame) => {
+    const step = wanted.get(frame.timestamp) as number;
+    checkSize(channel, frame.displayWidth, frame.displayHeight, step);
+    frames.set(step, await copyPixels(frame));
+  };
   try {
-    decoder.configure(config);
-    let latest = -Infinity;
-    let keyframe = -Infinity;
-    for (const packet of packets) {
-      if (packet.isKeyframe) {
-        // Two streams were joined here: nothing of the first one may be used for the second.
-        if (packet.step <= latest && decoder.state === "configured") {
-          await decoder.flush();
-          decoder.configure(config);
-        }
-        keyframe = packet.step;
-      }
-      if (packet.step < keyframe && keyframe <= start) continue;
-      latest = Math.max(latest, packet.step);
-      if (decoder.state !== "configured") break;
-      decoder.decode(
-        new EncodedVideoChunk({
-          type: packet.isKeyframe ? "key" : "delta",
-          timestamp: packet.number,
-          data: packet.data as Uint8Array<ArrayBuffer>,
-        }),
-      );
-      // A decoder that is given a long stream at once keeps all of its frames.
-      while (decoder.decodeQueueSize > 16 && failure === null) await dequeued(decoder, signal);
-      signal.throwIfAborted();
-    }
-    if (decoder.state === "configured") await decoder.flush();
-    await Promise.all(copies);
-  } catch (error) {
-    failure ??= error;
-  } finally {
-    if (decoder.state !== "closed") decoder.close();
-  }
-  signal.throwIfAborted();
-  if (failure !== null) {
+    await decode(channel, config, packets, { numbers: new Set(wanted.keys()), take, signal });
+  } catch (failure) {
+    signal.throwIfAborted();
     // What was decoded before the damage can be seen.
     const reason = failure instanceof Error ? failure.message : String(failure);
-    const error =
-      failure instanceof DOMException
-        ? new Error(`${channel.key}: the stream is damaged: ${reason}`)
-        : new Error(reason);
+    const isOfDecoder = failure instanceof DOMException;
+    const error = new Error(isOfDecoder ? `${channel.key}: the stream is damaged: ${reason}` : reason);
     for (const step of wanted.values()) if (!frames.has(step)) frames.set(step, error);
   }
   return frames;
-}
-
-function dequeued(decoder: VideoDecoder, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    decoder.addEventListener("dequeue", () => resolve(), { once: true });
-    signal.addEventListener("abort", () => resolve(), { once: true });
-    // A decoder that has failed dequeues nothing.
-    setTimeout(resolve, 1000);
-  });
 }
 
 async function supported(
@@ -168,7 +109,7 @@ async function supported(
     throw new NoDecoder(`This browser has no VideoDecoder, or the page is not from a secure address. ${hint}`);
   }
   const [height = 0, width = 0] = channel.shape;
-  const config: VideoDecoderConfig = { codec, codedWidth: width, codedHeight: height, optimizeForLatency: false };
+  const config: VideoDecoderConfig = { codec, codedWidth: width, codedHeight: height, optimizeForLatency: true };
   config.colorSpace = type === "video/vp9" ? coloursOfVp9(first) : bt601;
   if (extradata.length > 0 && type !== "video/vp9") config.description = extradata as Uint8Array<ArrayBuffer>;
   const { supported } = await VideoDecoder.isConfigSupported(config).catch(() => ({ supported: false }));

@@ -153,3 +153,35 @@ export async function drawn(page: Page, key: string): Promise<string> {
   );
   return (await summary.textContent()) ?? "";
 }
+
+interface HeapUsage {
+  readonly usedSize: number;
+  /** Array buffers. */
+  readonly backingStorageSize?: number;
+}
+
+/** What a page and its workers hold when garbage is gone: objects and arrays, in bytes. */
+export async function heapOf(page: Page): Promise<number> {
+  const session = await page.context().newCDPSession(page);
+  const workers: string[] = [];
+  session.on("Target.attachedToTarget", ({ sessionId }) => workers.push(sessionId));
+  await session.send("Target.setAutoAttach", { autoAttach: true, waitForDebuggerOnStart: false, flatten: false });
+  const waiting = new Map<string, (usage: HeapUsage) => void>();
+  session.on("Target.receivedMessageFromTarget", ({ sessionId, message }) => {
+    const { id, result } = JSON.parse(message) as { id: number; result: HeapUsage };
+    if (id === 2) waiting.get(sessionId)?.(result);
+  });
+  await session.send("HeapProfiler.collectGarbage");
+  const usages: HeapUsage[] = [(await session.send("Runtime.getHeapUsage")) as HeapUsage];
+  for (const sessionId of workers) {
+    const answer = new Promise<HeapUsage>((done) => waiting.set(sessionId, done));
+    for (const [at, method] of ["HeapProfiler.collectGarbage", "Runtime.getHeapUsage"].entries()) {
+      const message = JSON.stringify({ id: at + 1, method });
+      await session.send("Target.sendMessageToTarget", { sessionId, message });
+    }
+    usages.push(await answer);
+  }
+  await session.detach();
+  if (workers.length === 0) throw new Error("the page has no worker");
+  return usages.reduce((sum, { usedSize, backingStorageSize = 0 }) => sum + usedSize + backingStorageSize, 0);
+}

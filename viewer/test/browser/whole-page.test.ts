@@ -112,7 +112,7 @@ describe.skipIf(hasNoBrowser)("the page", () => {
     expect(found).toEqual([]);
   });
 
-  test.runIf(pictures)("looks good", async () => {
+  test.runIf(pictures)("is pictured for people to look at", async () => {
     for (let i = 0; i < 2; i++) await page.keyboard.press("Shift+ArrowRight");
     for (const [width, height] of [
       [1280, 1700],
@@ -121,7 +121,7 @@ describe.skipIf(hasNoBrowser)("the page", () => {
       for (const theme of ["light", "dark"] as const) {
         await page.emulateMedia({ colorScheme: theme });
         await page.setViewportSize({ width, height });
-        await page.waitForTimeout(1500);
+        await page.locator(".component.across").waitFor();
         await page.screenshot({ path: `${pictures}/page-${width}-${theme}.png` });
       }
     }

@@ -96,11 +96,11 @@ function video(encoded: Encoded | null): Scene {
     dtype,
     shape,
     dimensions,
-    length: videoSteps,
+    length: packets.length,
     contentType,
     unit: dtype === "u16" ? "mm" : "",
   });
-  return { length: videoSteps, channels: [{ facts: row, packets, extradata }] };
+  return { length: packets.length, channels: [{ facts: row, packets, extradata }] };
 }
 
 /** A stream whose packets are not those of its codec from some step on. */
@@ -268,6 +268,8 @@ export const scenes: Readonly<Record<string, () => Scene | Promise<Scene>>> = {
     video(await encodeStream("video/h264", "avc1.42001f", { avc: { format: "annexb" } })),
   "video/vp9": async () => video(await encodeStream("video/vp9", "vp09.00.10.08")),
   "video/av1": async () => video(await encodeStream("video/av1", "av01.0.04M.08")),
+  "long stretches": async () =>
+    video(await encodeStream("video/h264", "avc1.42001f", { avc: { format: "avc" } }, { length: 260, between: 120 })),
   "image/png": async () => video(await encodeImages("image/png")),
   "image/jpeg": async () => video(await encodeImages("image/jpeg")),
   "depth video": async () => video(await encodeDepth()),

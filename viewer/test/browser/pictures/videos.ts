@@ -1,4 +1,4 @@
-// Cameras whose frames are encoded in the page: the left half of step t is grey of 8 t, the right half is red.
+// Cameras whose frames are encoded in the page: the left half of step t is grey of 8 times t modulo 24, the right half is red.
 
 import type { ChannelFacts } from "../../../src/model/facts";
 import type { Packet } from "../../../src/model/reads";
@@ -17,7 +17,7 @@ export interface Encoded {
 function draw(step: number): OffscreenCanvas {
   const canvas = new OffscreenCanvas(sides.width, sides.height);
   const context = canvas.getContext("2d") as OffscreenCanvasRenderingContext2D;
-  context.fillStyle = `rgb(${8 * step} ${8 * step} ${8 * step})`;
+  context.fillStyle = `rgb(${8 * (step % 24)} ${8 * (step % 24)} ${8 * (step % 24)})`;
   context.fillRect(0, 0, 32, 48);
   context.fillStyle = "rgb(200 0 0)";
   context.fillRect(32, 0, 32, 48);
@@ -25,7 +25,12 @@ function draw(step: number): OffscreenCanvas {
 }
 
 /** Packets of a codec with a keyframe at every eighth step; null if this browser does not encode it. */
-export async function encodeStream(contentType: string, codec: string, more: object = {}): Promise<Encoded | null> {
+export async function encodeStream(
+  contentType: string,
+  codec: string,
+  more: object = {},
+  { length, between } = { length: steps, between: 8 },
+): Promise<Encoded | null> {
   const config: VideoEncoderConfig = {
     codec,
     ...sides,
@@ -57,9 +62,9 @@ export async function encodeStream(contentType: string, codec: string, more: obj
     },
   });
   encoder.configure(config);
-  for (let step = 0; step < steps; step++) {
+  for (let step = 0; step < length; step++) {
     const frame = new VideoFrame(draw(step), { timestamp: step * 33_333 });
-    encoder.encode(frame, { keyFrame: step % 8 === 0 });
+    encoder.encode(frame, { keyFrame: step % between === 0 });
     frame.close();
   }
   await encoder.flush();
@@ -68,17 +73,14 @@ export async function encodeStream(contentType: string, codec: string, more: obj
 }
 
 export async function encodeImages(contentType: "image/png" | "image/jpeg"): Promise<Encoded> {
-  const packets: Packet[] = [];
-  for (let step = 0; step < steps; step++) {
-    const blob = await draw(step).convertToBlob({ type: contentType, quality: 0.95 });
-    packets.push({
-      data: new Uint8Array(await blob.arrayBuffer()),
-      number: step,
-      step,
-      isKeyframe: true,
-      isHidden: false,
-    });
-  }
+  // All at once: browsers encode images when they have nothing else to do.
+  const packets = await Promise.all(
+    Array.from({ length: steps }, async (_, step): Promise<Packet> => {
+      const blob = await draw(step).convertToBlob({ type: contentType, quality: 0.95 });
+      const data = new Uint8Array(await blob.arrayBuffer());
+      return { data, number: step, step, isKeyframe: true, isHidden: false };
+    }),
+  );
   return { contentType, packets, extradata: new Uint8Array(0) };
 }
 
