@@ -5,7 +5,7 @@ import { useMemo } from "preact/hooks";
 import { errorKey } from "../model/derived";
 import type { EpisodeModel, Subject } from "../model/episode";
 import type { ChannelFacts } from "../model/facts";
-import { useAnswer } from "../model/hooks";
+import { useAnswer, useSlowly } from "../model/hooks";
 import { gutter } from "../panels/panel";
 import { dimensionNames } from "../panels/series/parts";
 import { Plot, type PlotBand, type PlotLine } from "../panels/series/plot";
@@ -52,14 +52,14 @@ export function ModelPlots({ episode, subject, models: [a, b], view, width }: Mo
   const range = view.range.value;
   const wide = Math.max(1, width - gutter.left - gutter.right);
   const keys = [channel.key, a.key, b.key, errorKey(a.key, channel.key), errorKey(b.key, channel.key)];
-  const arrived = keys.map((key) => reads.arrived(key).value);
+  const arrived = useSlowly(keys.reduce((sum, key) => sum + reads.arrived(key).value, 0));
   const { value, error } = useAnswer<Lines>(
     async (options) => {
       const found = await Promise.all(keys.map((key) => reads.columns(key, dims, range, wide, options)));
       const [truth = [], first = [], second = [], errorA = [], errorB = []] = found.map(({ lines }) => lines);
       return { truth, a: first, b: second, errorA, errorB };
     },
-    [reads, ...keys, dims.join(), range.start, range.end, wide, ...arrived],
+    [reads, ...keys, dims.join(), range.start, range.end, wide, arrived],
   );
   const shownTheme = theme.value;
   const ink = useMemo(() => inks(), [shownTheme]);
@@ -98,7 +98,7 @@ export function EpisodePlots({ a, b, subject, other, alignment, view, width }: E
   const dims = dimsOf(channel, view);
   const range = view.range.value;
   const wide = Math.max(1, width - gutter.left - gutter.right);
-  const arrived = [a.reads.arrived(channel.key).value, b.reads.arrived(other.channel.key).value];
+  const arrived = useSlowly(a.reads.arrived(channel.key).value + b.reads.arrived(other.channel.key).value);
   const { value, error } = useAnswer(
     async (options) => {
       const otherRange = { start: alignment.toB(range.start), end: alignment.toB(range.end) };
@@ -113,7 +113,7 @@ export function EpisodePlots({ a, b, subject, other, alignment, view, width }: E
       ]);
       return { a: first.lines, b: second.lines.map((one) => moved(one, alignment)), difference };
     },
-    [a, b, channel.key, dims.join(), range.start, range.end, wide, alignment, ...arrived],
+    [a, b, channel.key, dims.join(), range.start, range.end, wide, alignment, arrived],
   );
   const shownTheme = theme.value;
   const ink = useMemo(() => inks(), [shownTheme]);

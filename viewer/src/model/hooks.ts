@@ -1,7 +1,7 @@
 // Reads as hooks: they ask again when what they depend on changes, end reads that nobody needs any longer, and give the
 // last answer until the next one is there.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { EpisodeModel } from "./episode";
 import type { Columns, Range, ReadOptions, Window } from "./reads";
 
@@ -33,6 +33,27 @@ export function useAnswer<T>(ask: (options: ReadOptions) => Promise<T> | null, i
   return answer;
 }
 
+/**
+ * A count that is told at most four times a second. What counts as long as something is read would otherwise end each
+ * question before its answer.
+ */
+export function useSlowly(count: number): number {
+  const [told, tell] = useState(count);
+  const last = useRef(0);
+  useEffect(() => {
+    if (count === told) return;
+    const timer = setTimeout(
+      () => {
+        last.current = performance.now();
+        tell(count);
+      },
+      Math.max(0, last.current + 250 - performance.now()),
+    );
+    return () => clearTimeout(timer);
+  }, [count, told]);
+  return told;
+}
+
 /** Columns of some dimensions; asks again when more of the channel has arrived. */
 export function useColumns(
   { reads }: EpisodeModel,
@@ -41,7 +62,7 @@ export function useColumns(
   range: Range,
   width: number,
 ): Answer<Columns> {
-  const arrived = reads.arrived(key).value;
+  const arrived = useSlowly(reads.arrived(key).value);
   const columns = Math.max(1, Math.round(width));
   return useAnswer(
     (options) => (dims.length === 0 ? null : reads.columns(key, dims, range, columns, options)),

@@ -1,5 +1,7 @@
 // Round numbers along an axis, and shares as texts.
 
+import { value as numberText } from "./format";
+
 /** At most about `most` round values from `min` to `max`, in order. */
 export function ticks(min: number, max: number, most: number): number[] {
   const span = max - min;
@@ -14,6 +16,17 @@ export function ticks(min: number, max: number, most: number): number[] {
     // 3 × 0.1 is 0.30000000000000004: what is shown has as many digits as the step.
     return Number(((first + at) * step).toPrecision(12));
   });
+}
+
+/** The number at a tick: short, because the margin is narrow. */
+export function tickText(value: number): string {
+  const text = numberText(value);
+  if (text.length <= 7) return text;
+  return value
+    .toExponential(2)
+    .replace(/\.?0+e/, "e")
+    .replace("e+", "e")
+    .replaceAll("-", "−");
 }
 
 /** A share from 0 to 1 as per cent; only what is everything is 100 %. */

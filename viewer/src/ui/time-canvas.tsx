@@ -8,9 +8,8 @@ import { gutter } from "../panels/panel";
 import { ticksOf } from "../stage/axis";
 import type { View } from "../state/view";
 import { colour, theme } from "./colours";
-import { value as numberText } from "./format";
 import { pixelRatio } from "./pixels";
-import { ticks } from "./ticks";
+import { ticks, tickText } from "./ticks";
 import "./time-canvas.css";
 
 /** What a drawing gets. Lengths are CSS pixels. */
@@ -130,7 +129,7 @@ export function drawAxis(scene: Scene, plot: Plot, title = ""): void {
     context.lineTo(right, y);
     context.stroke();
     context.fillStyle = colour("--text-faint");
-    if (y > plot.top + 4 && y < plot.bottom - 3) context.fillText(numberText(value), left - 8, y);
+    if (y > plot.top + 4 && y < plot.bottom - 3) context.fillText(tickText(value), left - 8, y);
   }
   if (title !== "") {
     context.translate(11, (plot.top + plot.bottom) / 2);

@@ -11,7 +11,7 @@ import { Pyramid } from "../plot-data/pyramid";
 import type { Numbers } from "../plot-data/samples";
 import { episodeFacts, type Readable, readables } from "./facts";
 import { OpenFiles } from "./files";
-import { Lines, type ReadValues } from "./lines";
+import { Lines, mostPyramid, type ReadValues } from "./lines";
 import { Lru } from "./lru";
 import { Turns } from "./turns";
 import { DenseReader, decoded } from "./values";
@@ -216,7 +216,7 @@ export class OpenEpisode {
       found = this.#makeLines(key);
       const { facts } = this.#readable(parseDerived(key)?.b ?? key);
       // Two values and flags for each bucket of 16, and the levels above.
-      this.#lines.set(key, found, Math.min(mostLines / 4, facts.length * Math.min(64, facts.dimensions) * 3));
+      this.#lines.set(key, found, Math.min(mostPyramid, facts.length * Math.min(64, facts.dimensions) * 3));
       found.catch(() => this.#lines.delete(key));
     }
     return found;

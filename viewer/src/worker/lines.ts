@@ -18,8 +18,8 @@ const mostExact = 8 << 20;
 /** The first piece is small, so that something is soon there; each is twice as large as the one before. */
 const firstPiece = 256 << 10;
 const largestPiece = 4 << 20;
-/** Memory for the pyramids of one channel. */
-const mostPyramid = 24 << 20;
+/** Memory for the pyramids of one channel: those of all that a plot shows must fit into the cache together. */
+export const mostPyramid = 6 << 20;
 /** Bytes of a bucket in a pyramid, upper levels included: two values and flags, twice. */
 const bucketBytes = 2 * (2 * 8 + 1);
 /** A pyramid with fewer buckets than this would look coarse in a wide plot. */

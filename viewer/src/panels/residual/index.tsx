@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import type { EpisodeModel, Subject } from "../../model/episode";
 import type { ChannelFacts } from "../../model/facts";
-import { useAnswer } from "../../model/hooks";
+import { useAnswer, useSlowly } from "../../model/hooks";
 import type { Reads } from "../../model/reads";
 import { colour } from "../../ui/colours";
 import { shown } from "../../ui/escape";
@@ -224,6 +224,7 @@ function useResidual(
   const start = Math.max(0, Math.floor(range.start) - 1);
   const end = Math.min(chosen?.length ?? 0, Math.ceil(range.end) + 1);
   const columns = Math.max(1, Math.round(width));
+  const arrived = useSlowly(reads.arrived(key).value);
   return useAnswer(
     async (options): Promise<Shown | null> => {
       if (chosen === undefined || chosen.problem !== null || start >= end) return null;
@@ -274,6 +275,6 @@ function useResidual(
       const comparison = (isSigns ? words.agreement : words.within)(share, agreement.compared);
       return { ...found, agreement, comparison };
     },
-    [reads, key, start, end, columns],
+    [reads, key, start, end, columns, arrived],
   );
 }

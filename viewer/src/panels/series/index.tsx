@@ -1,7 +1,7 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { Subject } from "../../model/episode";
 import type { ChannelFacts } from "../../model/facts";
-import { useAnswer } from "../../model/hooks";
+import { useAnswer, useSlowly } from "../../model/hooks";
 import type { Columns } from "../../model/reads";
 import { type Reduced, valueRange } from "../../plot-data/columns";
 import { seriesColour, theme } from "../../ui/colours";
@@ -62,7 +62,8 @@ function Series({ episode, subject, view, width, height, settings, change, repor
     lower: hasBand ? parts.lower : null,
     error: hasError ? parts.error : null,
   };
-  const arrived = Object.values(wanted).map((key) => (key === null ? 0 : episode.reads.arrived(key).value));
+  const counts = Object.values(wanted).map((key) => (key === null ? 0 : episode.reads.arrived(key).value));
+  const arrived = useSlowly(counts.reduce((sum, count) => sum + count));
   const { value: drawn, error } = useAnswer<Drawn>(
     async (options) => {
       const ask = (key: string | null) =>
@@ -71,7 +72,7 @@ function Series({ episode, subject, view, width, height, settings, change, repor
       const [truth, prediction, upper, lower, strip] = await Promise.all(keys.map(ask));
       return { truth: truth as Columns, prediction, upper, lower, error: strip } as Drawn;
     },
-    [episode, ...Object.values(wanted), dims.join(), range.start, range.end, columns, ...arrived],
+    [episode, ...Object.values(wanted), dims.join(), range.start, range.end, columns, arrived],
   );
   useEffect(() => {
     report(statusOf(subject, drawn, error, episode.facts.length));

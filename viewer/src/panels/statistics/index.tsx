@@ -14,7 +14,7 @@ import "../../ui/no-time.css";
 import "./statistics.css";
 
 /** Values that are read for one table. */
-const mostValues = 1 << 21;
+const mostValues = 1 << 20;
 const mostDimensions = 64;
 const bins = 40;
 
@@ -56,15 +56,19 @@ function Statistics({ episode, subject, view, height, report }: PanelProps): JSX
     const arrays = windows.flatMap((window) => (window.kind === "dense" ? [window.values as Numbers] : []));
     const all = joined(arrays);
     const steps = dimensions === 0 ? 0 : all.length / dimensions;
-    const rows = Array.from({ length: Math.min(dimensions, mostDimensions) }, (_, dimension): Row => {
+    const rows: Row[] = [];
+    for (let dimension = 0; dimension < Math.min(dimensions, mostDimensions); dimension++) {
+      // The page answers in between.
+      await new Promise((done) => setTimeout(done));
+      options.signal?.throwIfAborted();
       const samples = samplesOf(all, { width: dimensions, dimension });
       const summary = summarize(samples);
-      return {
+      rows.push({
         summary,
         quantiles: quantiles(samples, [0.05, 0.5, 0.95]).values,
         histogram: histogram(samples, bins, summary.min, summary.max),
-      };
-    });
+      });
+    }
     return { rows, steps, all: Math.max(0, stop - first), first, stop };
   }
 

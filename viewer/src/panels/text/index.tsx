@@ -153,13 +153,14 @@ function drawSpans(
       const wide = Math.max(2, to - from - 1);
       const ink = seriesColour(colours.get(span.text) ?? 0);
       // The surer, the fuller.
-      context.globalAlpha = 0.1 + 0.16 * (span.confidence ?? 1);
+      const isNarrow = wide < 8;
+      context.globalAlpha = (isNarrow ? 0.3 : 0.1) + 0.16 * (span.confidence ?? 1);
       context.fillStyle = ink;
       context.beginPath();
       context.roundRect(from, top, wide, rowHeight, Math.min(4, wide / 2));
       context.fill();
       context.globalAlpha = 1;
-      context.fillRect(from, top, Math.min(3, wide), rowHeight);
+      if (!isNarrow) context.fillRect(from, top, 3, rowHeight);
       if (wide < 26 || rowHeight < 11) continue;
       context.save();
       context.beginPath();
