@@ -189,6 +189,8 @@ class ViewedFiles:
             "open": self.opened_first,
             # The page asks again and again while something is being recorded.
             "follow": any(file.kind == "recording" for file in found),
+            # The page may read a little of each file for its table.
+            "local": not self._urls,
         }
 
     def find(self, number: int) -> ViewedFile | None:

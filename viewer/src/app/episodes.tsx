@@ -9,6 +9,9 @@ import { ProblemBox } from "./problem";
 
 const { table } = words;
 
+/** Rows in the table: more would make the page slow, and nobody reads them all. The filter looks at all rows. */
+const mostShown = 2000;
+
 interface Column {
   readonly name: keyof typeof table.columns;
   readonly isNumber?: boolean;
@@ -53,6 +56,7 @@ export function Episodes({ app }: { readonly app: App }) {
   const chosen = useSignal(app.episode.peek()?.row ?? -1);
   const body = useRef<HTMLTableSectionElement>(null);
   const rows = app.library.rows.value;
+  const leftOut = app.library.leftOut.value;
   const found = sorted(
     rows.filter((row) => matches(row, filter.value)),
     order.value,
@@ -134,7 +138,7 @@ export function Episodes({ app }: { readonly app: App }) {
             </tr>
           </thead>
           <tbody ref={body}>
-            {found.map((row) => (
+            {found.slice(0, mostShown).map((row) => (
               <tr
                 key={row.number}
                 data-row={row.number}
@@ -159,6 +163,19 @@ export function Episodes({ app }: { readonly app: App }) {
           <p class="nothing">{rows.length === 0 ? table.empty : table.none}</p>
         )}
       </div>
+      {found.length > mostShown && <p class="soft">{table.more(found.length - mostShown)}</p>}
+      {leftOut.length > 0 && (
+        <details class="left-out" open={rows.length === 0}>
+          <summary>{table.leftOut(leftOut.length)}</summary>
+          <ul>
+            {leftOut.slice(0, mostShown).map(({ name, problem }) => (
+              <li key={name}>
+                <span>{shown(name)}</span> <span class="sub bad">{shown(problem)}</span>
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
       <p class="soft small wide">{table.hint}</p>
     </main>
   );

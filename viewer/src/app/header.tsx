@@ -113,9 +113,16 @@ function EpisodeFactsLine({ app }: { readonly app: App }) {
       </span>
       {facts.isUnfinished && <span class="badge live">{header.unfinished}</span>}
       {facts.problems.length > 0 && (
-        <span class="badge warn" title={facts.problems.map(shown).join("\n")}>
+        <button
+          type="button"
+          class="badge warn"
+          title={facts.problems.map(shown).join("\n")}
+          onClick={() => {
+            app.tab.value = "metadata"; // which has them all
+          }}
+        >
           {header.problems(facts.problems.length)}
-        </span>
+        </button>
       )}
     </>
   );

@@ -30,10 +30,16 @@ export function OpenScreen({ app }: { readonly app: App }) {
         <h1>{open.heading}</h1>
         <p class="lead">{wanted.id !== "" && wanted.source === "" ? open.missing(shown(wanted.id)) : open.lead}</p>
         {wanted.row !== "" && wanted.source === "" && <p class="soft">{open.missingFile(shown(wanted.row))}</p>}
-        {problem !== null && <ProblemBox error={problem.error} />}
+        {problem !== null && (
+          <ProblemBox
+            error={problem.error}
+            {...(app.title.value === "" ? {} : { title: words.problem.named(shown(app.title.value)) })}
+          />
+        )}
         <div class="drop">
           <p class="drop-title">{open.drop}</p>
           <p class="soft">{open.kinds}</p>
+          <p class="soft">{open.beside}</p>
           <div class="buttons">
             <button type="button" class="primary" onClick={() => files.current?.click()}>
               {open.files}

@@ -5,6 +5,8 @@ import type {
   EpisodeRow,
   FromWorker,
   Given,
+  LeftOut,
+  Listed,
   OpenedContainer,
   OpenedEpisode,
   Problem,
@@ -53,6 +55,8 @@ export interface ContainerModel extends OpenedContainer {
 
 export class Library {
   readonly rows = signal<readonly EpisodeRow[]>([]);
+  /** What is there and has no row. */
+  readonly leftOut = signal<readonly LeftOut[]>([]);
   /** Whether rows may still follow. */
   readonly isListing = signal(false);
   /** Why the worker ended; null while it works. */
@@ -81,11 +85,10 @@ export class Library {
     void this.#worker.then((worker) => worker.postMessage(message)).catch(() => {});
   }
 
-  /** Lists files; returns the row to open first, null if the user must choose. */
-  async list(given: Given): Promise<number | null> {
+  async list(given: Given): Promise<Listed> {
     this.isListing.value = given.kind !== "url";
     try {
-      return (await this.#ask("list", [given])) as number | null;
+      return (await this.#ask("list", [given])) as Listed;
     } catch (error) {
       this.isListing.value = false;
       throw error;
@@ -234,6 +237,8 @@ export class Library {
       if (arrivals !== undefined) arrivals.value++;
     } else if ("rows" in data) {
       this.#addRows(data.rows, data.isComplete);
+    } else if ("leftOut" in data) {
+      this.leftOut.value = data.leftOut;
     } else if ("grown" in data) {
       const model = this.#models.get(data.grown);
       batch(() => {

@@ -59,7 +59,8 @@ export class App {
     this.title.value = title;
     this.source.value = given.kind === "url" ? given.url : "";
     await this.#run(`Opening ${title}`, async () => {
-      const first = await this.library.list(given);
+      const { first, title } = await this.library.list(given);
+      if (title !== null) this.title.value = title;
       const named = link.row === "" ? null : await this.#rowNamed(link.row);
       const row = named ?? first;
       if (row === null) this.screen.value = "episodes";

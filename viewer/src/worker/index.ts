@@ -19,6 +19,7 @@ function send(message: FromWorker, transfer: Transferable[] = []): void {
 
 const library = new Library({
   rows: (rows, isComplete) => send({ rows, isComplete }),
+  leftOut: (leftOut) => send({ leftOut }),
   arrived: (handle, key) => send({ arrived: key, handle }),
   grown: ({ handle, facts }) => send({ grown: handle, facts }),
   ask(file, offset, length) {

@@ -1,13 +1,14 @@
 // What the user has opened: a table of episodes, each opened when it is looked at.
 
 import { type JsonObject, openShard, parseJson, ShardError, type ShardReader, type Source } from "@shard-format/core";
-import { openShardPack } from "@shard-format/core/shardpack";
+import { openShardPack, type PackRecord, type ShardPackReader } from "@shard-format/core/shardpack";
 import { type Episode, openEpisode, openRecording, type Recording } from "@shard-format/core/wshard";
 import { loadZstd } from "@shard-format/core/zstd";
 import { OpenEpisode } from "./episode";
 import { taskOf } from "./facts";
 import { OpenFiles } from "./files";
-import type { EpisodeRow, Given, OpenedContainer, OpenedEpisode } from "./protocol";
+import type { EpisodeRow, Given, LeftOut, Listed, OpenedContainer, OpenedEpisode } from "./protocol";
+import { Served, type ServedRecord } from "./served";
 import {
   type Listing,
   listAsked,
@@ -25,6 +26,8 @@ const options = { zstd: loadZstd };
 const atOnce = 4;
 /** Rewards of fewer bytes than this are read for the table. */
 const smallReward = 256 << 10;
+/** Rows that `wshard view` has described and whose rewards are read for the table all the same. */
+const mostSparks = 500;
 /** Records of a pack that the table lists. */
 const mostRecords = 10_000;
 /** How often a recording is looked at, in milliseconds. */
@@ -35,17 +38,33 @@ const mostLooks = 60;
 /** What a row of the table opens. */
 interface Place {
   readonly name: string;
-  open(): Source;
+  open(): Source | Promise<Source>;
   /** The files with added lanes. */
-  sidecars(): Source[];
+  sidecars(): Source[] | Promise<Source[]>;
   readonly size: number;
   /** Its number at `wshard view`. */
   readonly served: number | null;
+  /** What `wshard view` says about it, if it is in a pack. */
+  readonly known: Partial<EpisodeRow> | null;
   readonly isRecording: boolean;
+}
+
+/** What a recording has become so far. */
+interface Finished {
+  /** Null if it is the one of before. */
+  readonly episode: Episode | null;
+  /** Whether nothing more follows. */
+  readonly isWhole: boolean;
+}
+
+interface OpenPack {
+  readonly source: Source;
+  readonly reader: ShardPackReader;
 }
 
 export interface LibraryEvents {
   rows(rows: readonly EpisodeRow[], isComplete: boolean): void;
+  leftOut(files: readonly LeftOut[]): void;
   arrived(handle: number, key: string): void;
   grown(episode: OpenEpisode): void;
   ask(file: string, offset: number, length: number): Promise<Uint8Array>;
@@ -58,14 +77,23 @@ export class Library {
   readonly #containers = new Map<number, ShardReader>();
   readonly #following = new Map<number, { recording: Recording; timer: ReturnType<typeof setTimeout> }>();
   #server: { base: string; token: string } | null = null;
+  /** Rows that wait to be sent together. */
+  #described: EpisodeRow[] = [];
   #handles = 0;
+  /** Whether `wshard view` serves files of its own machine. */
+  #isNear = false;
 
   constructor(events: LibraryEvents) {
     this.#events = events;
   }
 
-  /** Lists what was given. Rows follow as events; which one to open first is returned, null if the user must choose. */
-  async list(given: Given): Promise<number | null> {
+  /** Lists what was given. Rows follow as events. */
+  async list(given: Given): Promise<Listed> {
+    if (given.kind === "server") return this.#listServer(given.base, given.token);
+    return { first: await this.#list(given), title: null };
+  }
+
+  async #list(given: Exclude<Given, { kind: "server" }>): Promise<number | null> {
     switch (given.kind) {
       case "url": {
         const { pathname } = new URL(given.url);
@@ -74,8 +102,6 @@ export class Library {
         this.#places.push(place);
         return this.#places.length - 1;
       }
-      case "server":
-        return this.#listServer(given.base, given.token);
       case "files":
         return this.#listFiles(listBlobs(given.files));
       case "embedded":
@@ -85,14 +111,14 @@ export class Library {
     }
   }
 
-  #place(name: string, size: number, open: () => Source, more: Partial<Place> = {}): Place {
+  #place(name: string, size: number, open: Place["open"], more: Partial<Place> = {}): Place {
     const isRecording = /\.partial$/.test(name.replace(/[?#].*$/, ""));
-    return { name, size, open, sidecars: () => [], served: null, isRecording, ...more };
+    return { name, size, open, sidecars: () => [], served: null, known: null, isRecording, ...more };
   }
 
   // --- lists
 
-  async #listFiles(files: Listing): Promise<number | null> {
+  async #listFiles(files: Listing, served: Served | null = null): Promise<number | null> {
     const chunks = await this.#chunksOf(files);
     const first = this.#places.length;
     for (const file of files.values()) {
@@ -100,12 +126,46 @@ export class Library {
       const open = () => openListed(file, files);
       const sidecars = () => sidecarsOf(file.name, files);
       const place = this.#place(file.name, file.size, open, { sidecars, served: file.number ?? null });
-      if (file.name.endsWith(".shardpack")) await this.#listPack(place);
+      const isPack = file.kind === undefined ? file.name.endsWith(".shardpack") : file.kind === "pack";
+      const records = served?.records.get(file.number ?? -1);
+      if (records !== undefined) this.#placeRecords(place, records);
+      else if (isPack) await this.#listPack(place, false);
       else this.#places.push(place);
     }
-    const found = this.#places.length - first;
-    if (found > 1) void this.#describeAll(first);
-    return found === 1 ? first : null;
+    const isOne = this.#places.length === first + 1;
+    if (!isOne) void this.#describeAll(first, served);
+    return isOne ? first : null;
+  }
+
+  /** Episodes of a pack that `wshard view` has described: the pack is read when one is opened. */
+  #placeRecords(pack: Place, records: readonly ServedRecord[]): void {
+    let opened: Promise<OpenPack> | null = null;
+    const open = async (): Promise<OpenPack> => {
+      const source = await pack.open();
+      return { source, reader: await openShardPack(source, options) };
+    };
+    const reader = () => {
+      opened ??= open().catch((error: unknown) => {
+        opened = null;
+        throw error;
+      });
+      return opened;
+    };
+    for (const { number, key, row } of records) {
+      const name = `${pack.name} › ${key}`;
+      const parts = async () => {
+        const { reader: shard, source } = await reader();
+        const record = await shard.record(number);
+        if (record.key === key) return partsOf(record, source, name);
+        throw new ShardError("io_error", "the pack changed while it was read", { path: name });
+      };
+      this.#places.push(
+        this.#place(name, row.bytes ?? 0, async () => (await parts()).open(), {
+          sidecars: async () => (await parts()).sidecars(),
+          known: row,
+        }),
+      );
+    }
   }
 
   /** Files that a manifest among them names: they are in the table once, as the episode that they make. */
@@ -128,8 +188,8 @@ export class Library {
     return named;
   }
 
-  async #listPack(pack: Place): Promise<number | null> {
-    const source = pack.open();
+  async #listPack(pack: Place, describes = true): Promise<number | null> {
+    const source = await pack.open();
     const first = this.#places.length;
     try {
       const reader = await openShardPack(source, options);
@@ -138,18 +198,11 @@ export class Library {
         const record = await reader.record(number);
         const name = `${pack.name} › ${record.key}`;
         if (!record.names.includes("wshard")) continue;
-        const part = (entry: string): Source => {
-          const { encoding, offset, storedSize } = record.entry(entry);
-          if (encoding !== "none")
-            throw new ShardError("invalid_argument", "a packed episode is compressed", { path: name });
-          return new PartSource(name, source, offset, storedSize);
-        };
-        const lanes = record.names.filter((one) => one.startsWith("wshard.lanes/")).sort();
-        const sidecars = () => lanes.map(part);
-        this.#places.push(this.#place(name, record.entry("wshard").size, () => part("wshard"), { sidecars }));
+        const { open, sidecars } = partsOf(record, source, name);
+        this.#places.push(this.#place(name, record.entry("wshard").size, open, { sidecars }));
       }
       const found = this.#places.length - first;
-      if (found > 1) void this.#describeAll(first);
+      if (found > 1 && describes) void this.#describeAll(first, null);
       if (found > 0) return found === 1 ? first : null;
       throw new ShardError("invalid_argument", "no record of this pack is an episode", { path: pack.name });
     } catch (error) {
@@ -163,15 +216,25 @@ export class Library {
     }
   }
 
-  async #listServer(base: string, token: string): Promise<number | null> {
+  async #listServer(base: string, token: string): Promise<Listed> {
     this.#server = { base, token };
-    const listing = (await this.#get("files.json")) as { files?: ServedFile[]; open?: number | null };
-    const served = listing.files ?? [];
-    const files = listServed(base, token, served);
-    const first = await this.#listFiles(files);
-    if (typeof listing.open !== "number") return first;
+    const listing = (await this.#get("files.json")) as {
+      title?: string;
+      files?: ServedFile[];
+      open?: number | null;
+      local?: boolean;
+    };
+    const files = listServed(base, token, listing.files ?? []);
+    this.#isNear = listing.local === true;
+    const title = typeof listing.title === "string" ? listing.title : null;
+    // Packs are not read record by record: their rows are known.
+    const hasPacks = [...files.values()].some(({ kind }) => kind === "pack");
+    const served = new Served(() => this.#get("episodes.json"));
+    if (hasPacks) await served.read();
+    const first = await this.#listFiles(files, served);
+    if (typeof listing.open !== "number") return { first, title };
     const wanted = this.#places.findIndex((place) => place.served === listing.open);
-    return wanted < 0 ? first : wanted;
+    return { first: wanted < 0 ? first : wanted, title };
   }
 
   async #get(path: string): Promise<unknown> {
@@ -190,56 +253,75 @@ export class Library {
 
   // --- rows of the table
 
-  async #describeAll(first: number): Promise<void> {
-    const known = await this.#served();
-    let next = first;
-    const work = async () => {
-      while (next < this.#places.length) {
-        const number = next++;
-        const place = this.#places[number] as Place;
-        const row = (place.served !== null && known.get(place.served)) || (await this.#describe(number));
-        this.#events.rows([{ ...row, number, name: place.name }], false);
-      }
-    };
-    await Promise.all(Array.from({ length: atOnce }, work));
-    this.#events.rows([], true);
+  async #describeAll(first: number, served: Served | null): Promise<void> {
+    // The names come at once, so that one can be opened.
+    const names = this.#places.slice(first).map((place, at) => this.#emptyRow(place, first + at));
+    this.#events.rows(names, false);
+    await served?.read();
+    const problems = new Map(served?.leftOut.map(({ name, problem }) => [name, problem]));
+    const rest: number[] = [];
+    const sparks: number[] = [];
+    for (let number = first; number < this.#places.length; number++) {
+      const place = this.#places[number] as Place;
+      const known = place.known ?? (place.served === null ? undefined : served?.rows.get(place.served));
+      const problem = problems.get(place.name);
+      problems.delete(place.name);
+      if (known !== undefined) {
+        const isSmall = sparks.length < mostSparks && this.#isNear && !place.isRecording;
+        if (isSmall && known.return !== null) sparks.push(number);
+        this.#described.push({ ...this.#emptyRow(place, number), ...known });
+      } else if (problem !== undefined) {
+        this.#described.push({ ...this.#emptyRow(place, number), problem });
+      } else rest.push(number);
+    }
+    this.#sendRows(false);
+    if (problems.size > 0) this.#events.leftOut([...problems].map(([name, problem]) => ({ name, problem })));
+    await this.#eachOf(rest, async (number) => {
+      this.#described.push(await this.#describe(number));
+    });
+    this.#sendRows(true);
+    await this.#eachOf(sparks, async (number) => {
+      const { spark } = await this.#describe(number);
+      const place = this.#places[number] as Place;
+      const known = place.known ?? served?.rows.get(place.served ?? -1);
+      if (spark !== null) this.#described.push({ ...this.#emptyRow(place, number), ...known, spark });
+    });
+    this.#sendRows(true);
   }
 
-  /** Rows that `wshard view` knows already. */
-  async #served(): Promise<Map<number, EpisodeRow>> {
-    const found = new Map<number, EpisodeRow>();
-    if (this.#server === null) return found;
-    try {
-      const { rows } = (await this.#get("episodes.json")) as { rows?: Record<string, never>[] };
-      for (const row of rows ?? []) {
-        if (row["record"] !== null && row["record"] !== undefined) continue;
-        found.set(Number(row["file"]), {
-          ...emptyRow(0, "", Number(row["bytes"] ?? 0)),
-          id: String(row["id"] ?? ""),
-          envId: String(row["env_id"] ?? ""),
-          task: String(row["task"] ?? ""),
-          length: number(row["length"]),
-          duration: number(row["duration_s"]),
-          return: number(row["return"]),
-          success: typeof row["success"] === "boolean" ? row["success"] : null,
-          channels: number(row["channels"]),
-          findings: number(row["findings"]),
-        });
+  /** Some at the same time; what was found is sent twenty times a second. */
+  async #eachOf(numbers: readonly number[], work: (number: number) => Promise<void>): Promise<void> {
+    let next = 0;
+    let sent = performance.now();
+    const turn = async () => {
+      while (next < numbers.length) {
+        await work(numbers[next++] as number);
+        if (performance.now() - sent < 50) continue;
+        this.#sendRows(false);
+        sent = performance.now();
       }
-    } catch {
-      // Without the list, the files themselves say it.
-    }
-    return found;
+    };
+    await Promise.all(Array.from({ length: atOnce }, turn));
+  }
+
+  #sendRows(isComplete: boolean): void {
+    const rows = this.#described;
+    this.#described = [];
+    this.#events.rows(rows, isComplete);
+  }
+
+  #emptyRow(place: Place, number: number): EpisodeRow {
+    return { ...emptyRow(number, place.name, place.size), kind: place.isRecording ? "recording" : "episode" };
   }
 
   async #describe(number: number): Promise<EpisodeRow> {
     const place = this.#places[number] as Place;
-    const row = emptyRow(number, place.name, place.size);
+    const row = this.#emptyRow(place, number);
     try {
-      if (place.isRecording) return { ...row, kind: "recording" };
-      const episode = await openEpisode(place.open(), options);
+      if (place.isRecording) return row;
+      const episode = await openEpisode(await place.open(), options);
       try {
-        return { ...row, ...(await rowOf(episode)) };
+        return { ...row, ...(await rowOf(episode, this.#isNear)) };
       } finally {
         await episode.close();
       }
@@ -263,13 +345,14 @@ export class Library {
       findings: () => this.#findings(place),
     };
     if (place.isRecording) {
-      const recording = await openRecording(place.open(), options);
+      const recording = await openRecording(await place.open(), options);
       const opened = new OpenEpisode(handle, recording.episode, origin);
       this.#open.set(handle, opened);
+      const finished = this.#finisher(place);
       this.#follow(opened, recording, async () => {
-        const finished = await this.#finished(place);
-        if (finished !== null) origin.isUnfinished = false;
-        return finished;
+        const found = await finished();
+        if (found?.isWhole) origin.isUnfinished = false;
+        return found;
       });
       return { handle, facts: opened.facts };
     }
@@ -279,43 +362,59 @@ export class Library {
   }
 
   async #openFile(place: Place): Promise<Episode> {
-    const sidecars = place.sidecars();
-    return openEpisode(place.open(), { ...options, ...(sidecars.length > 0 ? { sidecars } : {}) });
+    const sidecars = await place.sidecars();
+    return openEpisode(await place.open(), { ...options, ...(sidecars.length > 0 ? { sidecars } : {}) });
   }
 
   /** Reads what is added, and then the episode that the recording becomes: its journal is removed. */
-  #follow(opened: OpenEpisode, recording: Recording, finished: () => Promise<Episode | null>): void {
+  #follow(opened: OpenEpisode, recording: Recording, finished: () => Promise<Finished | null>): void {
     let looks = mostLooks;
+    let hasEnded = false;
     const grow = (episode: Episode) => {
       opened.grow(episode);
       this.#events.grown(opened);
     };
     const look = async () => {
-      let hasEnded = recording.isFinished;
+      hasEnded ||= recording.isFinished;
       try {
         if (!hasEnded && (await recording.refresh())) grow(recording.episode);
       } catch {
         hasEnded = true; // its journal is gone
       }
-      const episode = hasEnded ? await finished().catch(() => null) : null;
+      const found = hasEnded ? await finished().catch(() => null) : null;
       if (this.#open.get(opened.handle) !== opened) return;
-      if (episode !== null) grow(episode);
+      if (found?.episode) grow(found.episode);
       // If there is no episode, what was read stays.
-      if (episode !== null || (hasEnded && --looks === 0)) return;
+      if (found?.isWhole || (hasEnded && found === null && --looks === 0)) return;
       this.#following.set(opened.handle, { recording, timer: setTimeout(look, followEvery) });
     };
     this.#following.set(opened.handle, { recording, timer: setTimeout(look, followEvery) });
   }
 
-  /** The episode that a recording has become; null while it is not there. */
-  async #finished(place: Place): Promise<Episode | null> {
+  /** The episode that a recording has become; null while it is not there. A long one becomes chunks, one by one. */
+  #finisher(place: Place): () => Promise<Finished | null> {
     const name = place.name.replace(/\.partial$/, "");
-    if (this.#server === null) return /^https?:/.test(name) ? openEpisode(openUrl(name), options) : null;
-    const { base, token } = this.#server;
-    const { files } = (await this.#get("files.json")) as { files?: ServedFile[] };
-    const listed = listServed(base, token, files ?? []);
-    const file = listed.get(name);
-    return file === undefined ? null : openEpisode(openListed(file, listed), options);
+    const stem = name.replace(/(_chunk_\d+[^/]*)?\.wshard$/, "");
+    let seen = -1;
+    return async () => {
+      if (this.#server === null) {
+        if (!/^https?:/.test(name)) return null;
+        return { episode: await openEpisode(openUrl(name), options), isWhole: true };
+      }
+      const { base, token } = this.#server;
+      const { files } = (await this.#get("files.json")) as { files?: ServedFile[] };
+      const listed = listServed(base, token, files ?? []);
+      const manifest = listed.get(`${stem}_manifest.wshard`);
+      const file = manifest ?? listed.get(name);
+      if (file === undefined) return null;
+      const isOfIt = (other: string) => other.startsWith(`${stem}_chunk_`) || other === `${stem}.wshard.partial`;
+      const isWhole = ![...listed.values()].some((one) => one.kind === "recording" && isOfIt(one.name));
+      // While it goes on, the manifest gets longer with each chunk.
+      if (!isWhole && file.size === seen) return { episode: null, isWhole };
+      const episode = await openEpisode(openListed(file, listed), options);
+      seen = file.size;
+      return { episode, isWhole };
+    };
   }
 
   async #findings(place: Place): Promise<JsonObject | null> {
@@ -342,7 +441,7 @@ export class Library {
 
   /** Opens a file that is no episode. */
   async openContainer(number: number): Promise<OpenedContainer> {
-    const reader = await openShard((this.#places[number] as Place).open(), options);
+    const reader = await openShard(await (this.#places[number] as Place).open(), options);
     const handle = this.#handles++;
     this.#containers.set(handle, reader);
     return { handle, name: reader.path ?? "", role: reader.header.role, size: reader.header.totalFileSize };
@@ -374,13 +473,20 @@ function emptyRow(number: number, name: string, bytes: number): EpisodeRow {
   };
 }
 
-function number(value: unknown): number | null {
-  return typeof value === "number" || typeof value === "bigint" ? Number(value) : null;
+/** An episode that is a record of a pack, and its added lanes. */
+function partsOf(record: PackRecord, source: Source, name: string): { open(): Source; sidecars(): Source[] } {
+  const part = (entry: string): Source => {
+    const { encoding, offset, storedSize } = record.entry(entry);
+    if (encoding !== "none") throw new ShardError("invalid_argument", "a packed episode is compressed", { path: name });
+    return new PartSource(name, source, offset, storedSize);
+  };
+  const lanes = record.names.filter((one) => one.startsWith("wshard.lanes/")).sort();
+  return { open: () => part("wshard"), sidecars: () => lanes.map(part) };
 }
 
-async function rowOf(episode: Episode): Promise<Partial<EpisodeRow>> {
+async function rowOf(episode: Episode, isNear: boolean): Promise<Partial<EpisodeRow>> {
   const { length, timebase, metadata } = episode;
-  const rewards = await rewardsOf(episode);
+  const rewards = await rewardsOf(episode, isNear);
   return {
     id: episode.id,
     envId: episode.envId,
@@ -394,8 +500,9 @@ async function rowOf(episode: Episode): Promise<Partial<EpisodeRow>> {
   };
 }
 
-async function rewardsOf({ rewards, files }: Episode): Promise<Float64Array | null> {
-  if (rewards?.layout !== "dense" || rewards.source.size > smallReward || files[0]?.source.isRemote) return null;
+async function rewardsOf({ rewards, files }: Episode, isNear: boolean): Promise<Float64Array | null> {
+  if (rewards?.layout !== "dense" || rewards.source.size > smallReward) return null;
+  if (files[0]?.source.isRemote && !isNear) return null;
   try {
     return Float64Array.from(await rewards.data(), Number);
   } catch {

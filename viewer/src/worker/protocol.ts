@@ -35,6 +35,20 @@ export interface EpisodeRow {
   readonly problem: string | null;
 }
 
+/** A file that is there and is not shown. */
+export interface LeftOut {
+  readonly name: string;
+  readonly problem: string;
+}
+
+/** What a list begins with. */
+export interface Listed {
+  /** The row to open first; null if the user must choose. */
+  readonly first: number | null;
+  /** What `wshard view` shows, in its words. */
+  readonly title: string | null;
+}
+
 export interface OpenedEpisode {
   readonly handle: number;
   readonly facts: EpisodeFacts;
@@ -75,6 +89,7 @@ export type FromWorker =
   | { readonly arrived: string; readonly handle: number }
   /** Lines of the table that are new or have changed. */
   | { readonly rows: readonly EpisodeRow[]; readonly isComplete: boolean }
+  | { readonly leftOut: readonly LeftOut[] }
   /** A recording has grown. */
   | { readonly grown: number; readonly facts: EpisodeFacts }
   | { readonly want: number; readonly file: string; readonly offset: number; readonly length: number };

@@ -33,6 +33,7 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     const viewer = join(root, "viewer/");
     await build({ root: viewer, configFile: `${viewer}vite.config.ts`, logLevel: "error", build: { outDir: folder } });
     run("make", runs, "3");
+    run("pack", runs, join(folder, "packed"));
     browser = await chromium.launch({
       ...(executable ? { executablePath: executable } : {}),
       args: ["--no-sandbox", "--host-resolver-rules=MAP evil.example 127.0.0.1"],
@@ -94,6 +95,34 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     const page = await newPage();
     await page.goto(await serve(runs));
     await page.getByText("ep_2<b>").waitFor();
+    await page.getByText("runs/").waitFor();
+    await page.getByText("3 episodes").waitFor();
+    await page.waitForFunction(() => document.querySelectorAll("svg.spark").length === 3);
+    expect(complaints).toEqual([]);
+    await page.close();
+  });
+
+  test("the episodes of a pack have rows before any is read, and what is not shown is named", async () => {
+    const page = await newPage();
+    const asked: string[] = [];
+    page.on("request", (request) => asked.push(new URL(request.url()).pathname));
+    await page.route("**/f/*", async (route) => {
+      await read;
+      await route.continue();
+    });
+    let start = () => {};
+    const read = new Promise<void>((resolve) => {
+      start = resolve;
+    });
+    await page.goto(await serve(join(folder, "packed")));
+    await page.getByText("ep_2<b>").waitFor();
+    expect(await page.locator("tbody tr").first().textContent()).toContain("1,000");
+    await page.getByText("1 file is not shown").click();
+    await page.getByText("a link leads out of the folder").waitFor();
+    start();
+    await page.getByText("ep_1<b>").click();
+    await page.getByText("joint_pos").first().waitFor();
+    expect(new Set(asked.filter((path) => path.startsWith("/f/"))).size).toBe(1);
     expect(complaints).toEqual([]);
     await page.close();
   });
@@ -162,6 +191,27 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     recorder.process.stdin.end();
     await opened;
     await page.getByText("200 steps").waitFor();
+    await page.close();
+  });
+
+  test("a recording in several files is followed until it is an episode in chunks", async () => {
+    const path = join(folder, "rolled", "ep.wshard");
+    const recorder = start("record", path, "150");
+    recorder.process.stdin.write("\n");
+    await recorder.line();
+    const page = await newPage();
+    await page.goto(await serve(`${path}.partial`));
+    await page.getByText("100 steps").waitFor();
+    for (let flush = 0; flush < 4; flush++) {
+      recorder.process.stdin.write("\n");
+      await recorder.line();
+    }
+    await page.getByText(/ chunks$/).waitFor();
+    expect(await page.getByText("not finished").count()).toBe(1);
+    recorder.process.stdin.end();
+    await page.getByText("500 steps").waitFor();
+    await page.getByText("4 chunks").waitFor();
+    expect(await page.getByText("not finished").count()).toBe(0);
     await page.close();
   });
 

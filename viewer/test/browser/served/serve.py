@@ -11,7 +11,9 @@ import numpy as np
 
 import wshard.viewer._page as page
 from shard_cli.main import wshard_entry_point
+from shard_train.packed_episodes import pack_episodes
 from wshard import Episode, Timebase, WShardStreamWriter, load_wshard, save_wshard
+from wshard.streaming import StreamOptions
 from wshard.viewer._widget import Kernel
 
 
@@ -27,10 +29,18 @@ def make(folder: str, count: str) -> None:
         save_wshard(episode, Path(folder) / f"ep_{number}.wshard", profile="training", fsync=False)
 
 
-def record(path: str) -> None:
+def pack(folder: str, target: str) -> None:
+    """Packs episodes, and puts a link that leads out of the folder beside the pack."""
+    Path(target).mkdir()
+    pack_episodes(folder, Path(target) / "episodes.shardpack")
+    (Path(target) / "elsewhere.wshard").symlink_to(__file__)
+
+
+def record(path: str, most_steps: str = "") -> None:
     """Records 100 steps for each line on standard input; the recording ends with the input."""
     channels = [{"id": "state", "dtype": "f32", "shape": [2]}]
-    with WShardStreamWriter(path, "live", channels) as writer:
+    options = StreamOptions(max_steps_per_file=int(most_steps) if most_steps else None)
+    with WShardStreamWriter(path, "live", channels, options=options) as writer:
         writer.begin_episode("Live-v1")
         for _ in sys.stdin:
             for step in range(100):
@@ -62,7 +72,7 @@ def main() -> None:
     if mode == "view":
         sys.argv[1:] = ["view", "--no-browser", *arguments]
         wshard_entry_point()
-    {"make": make, "record": record, "html": html, "kernel": kernel}[mode](*arguments)
+    {"make": make, "pack": pack, "record": record, "html": html, "kernel": kernel}[mode](*arguments)
 
 
 if __name__ == "__main__":
