@@ -23,7 +23,7 @@ from wshard import (
     save_wshard,
     validate_chunk_continuity,
 )
-from wshard.types import Residual
+from wshard.types import FileOptions, Residual
 
 STEPS, RATE_HZ, IMU_HZ = 600, 30, 200
 
@@ -79,7 +79,7 @@ def write(ep: Episode, path: Path) -> None:
     title("Write: every lane, with the profile for training")
     raw = sum(channel.nbytes for _, channel in ep.blocks())
     start = time.perf_counter()
-    save_wshard(ep, path, profile="training", identity=True)
+    save_wshard(ep, path, profile="training", options=FileOptions(identity=True))
     milliseconds = (time.perf_counter() - start) * 1e3
     print(f"{raw:,} bytes became {path.stat().st_size:,} in {milliseconds:.0f} ms: {path}")
 

@@ -176,9 +176,11 @@ def save(
     """
     from shard_format.identity import IDENTITY_ENTRY
     from wshard import save_wshard
+    from wshard.types import FileOptions
 
     identity = all(one.origin and IDENTITY_ENTRY in one.origin.reader for one in sources)
-    save_wshard(episode, path, identity=identity, **storage_of(args, sources[0]))
+    options = FileOptions(identity=identity)
+    save_wshard(episode, path, options=options, **storage_of(args, sources[0]))
     nbytes = os.stat(path).st_size
     return {"episode_id": episode.id, "steps": episode.length, "size": nbytes}
 

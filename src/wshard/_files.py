@@ -146,7 +146,6 @@ def save_wshard(
     *,
     profile: str | None = None,
     steps_per_frame: int | Mapping[str, int] | None = None,
-    identity: bool | None = None,
     fsync: bool = True,
     overview: bool = False,
     options: FileOptions = DEFAULT_OPTIONS,
@@ -173,10 +172,9 @@ def save_wshard(
             reference readers in other languages open. Both choose as `"auto"` unless told otherwise.
         steps_per_frame: how many steps are decoded together in large zstd blocks, and how far apart the keyframes
             of video are; or a mapping as for `compression`. None chooses by size.
-        identity: whether to store the episode's identity; None keeps it if the loaded file had one.
         fsync: False skips syncing to disk: faster, but a power failure can lose the file.
         overview: whether to write `path.overview` afterwards, see `wshard.overviews.write_overviews`.
-        options: alignment, threads, limits, and storage options for a URL.
+        options: identity, alignment, threads, limits, and storage options for a URL.
 
     Raises:
         InvalidArgument: names the channel that cannot be saved, and why; or the sidecars that would no longer fit;
@@ -188,7 +186,7 @@ def save_wshard(
     policy = StoragePolicy(compression, profile, steps_per_frame)
     if overview:
         require_encoder(one for one in episode.observations.values() if is_camera(one))
-    _save(episode, location, policy, identity=identity, fsync=fsync, options=options)
+    _save(episode, location, policy, fsync=fsync, options=options)
     if overview:
         storage = options.storage_options
         write_overviews(location, fsync=fsync, limits=options.limits, storage_options=storage)
@@ -199,7 +197,6 @@ def _save(
     location: str,
     policy: StoragePolicy,
     *,
-    identity: bool | None,
     fsync: bool,
     options: FileOptions,
 ) -> None:
@@ -210,16 +207,13 @@ def _save(
         if origin is not None:
             _check_current(origin, sidecars, {file: own[file] for file in edits})
         if not sidecars and origin is None:
-            write_episode(
-                episode, location, policy, identity=identity, fsync=fsync, options=options
-            )
+            write_episode(episode, location, policy, fsync=fsync, options=options)
             return
         # What sidecars hold stays in them. An edit that was read is part of the new file.
         alone = episode.picked(lambda at, part: not _is_stored_in(at, part, own))
         saved = replace_episode(
             *(location, alone if sidecars else episode, sidecars, policy),
             folded=edits,
-            identity=identity,
             fsync=fsync,
             options=options,
         )
@@ -236,7 +230,6 @@ def replace_episode(
     policy: StoragePolicy,
     *,
     folded: list[str],
-    identity: bool | None = None,
     fsync: bool = True,
     options: FileOptions = DEFAULT_OPTIONS,
 ) -> str:
@@ -247,7 +240,7 @@ def replace_episode(
     """
     beside = new_file(path)
     try:
-        write_episode(episode, beside, policy, identity=identity, fsync=fsync, options=options)
+        write_episode(episode, beside, policy, fsync=fsync, options=options)
         shutil.copymode(path, beside)
         if sidecars:
             _bind(path, beside, sidecars, folded, options.limits, fsync=fsync)

@@ -37,6 +37,8 @@ _PIECE_BYTES: Final = 16 << 20
 class FileOptions:
     """What few callers of `save_wshard` need."""
 
+    identity: bool | None = None
+    """Whether to store the episode's identity; None for what the loaded file had."""
     alignment: int | None = None
     """Of every block: 0, 16, 32 or 64 bytes; None for what the loaded file had, or 64."""
     threads: int | None = None
@@ -55,7 +57,6 @@ def write_episode(
     path: str | os.PathLike[str],
     policy: StoragePolicy,
     *,
-    identity: bool | None = None,
     fsync: bool = True,
     options: FileOptions = DEFAULT_OPTIONS,
 ) -> None:
@@ -64,6 +65,7 @@ def write_episode(
     entries = plan_entries(episode)
     policy.check_names(entries)
     origin = episode.origin
+    identity = options.identity
     if identity is None:
         identity = origin is not None and IDENTITY_ENTRY in origin.reader
     alignment = options.alignment

@@ -26,7 +26,7 @@ from shard_cli.main import main
 from shard_cli.programs import SHARDPACK, WSHARD
 from shard_format import ShardReader, ShardWriter, WriterOptions
 from wshard import Channel, Episode, save_wshard
-from wshard.types import Interval, Timebase
+from wshard.types import FileOptions, Interval, Timebase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -195,7 +195,7 @@ def make_episode(tmp_path: Path) -> MakeEpisode:
 @pytest.fixture
 def episode(make_episode: MakeEpisode) -> Path:
     """A compressed episode with its identity."""
-    return make_episode("ep_001.wshard", profile="training", identity=True)
+    return make_episode("ep_001.wshard", profile="training", options=FileOptions(identity=True))
 
 
 @pytest.fixture

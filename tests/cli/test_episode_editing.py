@@ -16,6 +16,7 @@ from tests.cli.conftest import new_episode
 from wshard import Channel, add_lane, load_wshard
 from wshard.editing import differences
 from wshard.overviews import open_overviews
+from wshard.types import FileOptions
 
 if TYPE_CHECKING:
     from tests.cli.conftest import MakeEpisode, Run
@@ -106,7 +107,7 @@ class TestSlice:
     def test_storage_is_like_that_of_the_input_unless_asked(
         self, wshard: Run, make_episode: MakeEpisode, tmp_path: Path
     ) -> None:
-        path = make_episode(steps=600, profile="training", identity=True)
+        path = make_episode(steps=600, profile="training", options=FileOptions(identity=True))
         out = tmp_path / "part.wshard"
         assert wshard("slice", path, "0:300", "-o", out).code == Exit.OK
         with ShardReader(out) as reader:

@@ -13,6 +13,7 @@ from shard_cli.exits import Exit, exit_for
 from tests.cli.conftest import flip_in
 from tests.each import for_each
 from wshard import add_lane
+from wshard.types import FileOptions
 
 if TYPE_CHECKING:
     from tests.cli.conftest import MakeEpisode, Run, Terminal
@@ -80,7 +81,7 @@ class TestVerify:
     ) -> None:
         from shard_format import ShardReader, ShardWriter
 
-        source = make_episode(identity=True)
+        source = make_episode(options=FileOptions(identity=True))
         path = tmp_path / "changed.wshard"
         with ShardReader(source) as reader, ShardWriter(path, role="wshard", fsync=False) as writer:
             for name in reader.names():

@@ -11,7 +11,7 @@ from shard_format import Compression, ShardWriter, WriterOptions
 from shardpack import ShardPackWriter
 from wshard import Channel, DType, Episode, Timebase, save_wshard
 from wshard._blocks import Extra
-from wshard.types import Intervals, RaggedChannel, Residual, TextChannel
+from wshard.types import FileOptions, Intervals, RaggedChannel, Residual, TextChannel
 from wshard.video import Packet, VideoChannel
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _write_episode(case: Told, path: Path) -> None:
         _episode(case["episode"]),
         path,
         compression=options["compression"],
-        identity=options["identity"],
+        options=FileOptions(identity=options["identity"]),
     )
 
 

@@ -16,7 +16,7 @@ from shard_format.registry import Role
 from wshard import Channel, Episode, Timebase, add_lane, load_wshard, save_wshard
 from wshard.chunked import ChunkedEpisodeWriter
 from wshard.doctor import CODES, EpisodeReport, ExamineOptions, Finding, examine
-from wshard.types import Intervals, RaggedChannel, Residual, TextChannel
+from wshard.types import FileOptions, Intervals, RaggedChannel, Residual, TextChannel
 from wshard.video import VideoChannel
 
 if TYPE_CHECKING:
@@ -783,7 +783,7 @@ class TestFiles:
 
     def test_a_wrong_identity_is_an_error(self, tmp_path: Path) -> None:
         path = tmp_path / "ep.wshard"
-        save_wshard(clean(), path, identity=True, fsync=False)
+        save_wshard(clean(), path, options=FileOptions(identity=True), fsync=False)
         changed = tmp_path / "changed.wshard"
         with (
             ShardReader(path) as reader,

@@ -15,6 +15,7 @@ from wshard import Channel, Episode, Timebase, load_wshard
 from wshard.doctor import examine
 from wshard.editing import compact
 from wshard.identity import Identity, episode_identity, stored_identity, verify_identity
+from wshard.types import FileOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +47,7 @@ def test_the_published_identities_are_ours(tmp_path: Path, name: str) -> None:
     ep = as_new(next(path for path in GOLDEN if path.stem == name))
     assert Identity(episode_identity(ep).entries).digest == PUBLISHED[name]
     for compression in (None, "zstd", "lz4"):
-        path = save(ep, tmp_path / "a.wshard", compression, identity=True)
+        path = save(ep, tmp_path / "a.wshard", compression, options=FileOptions(identity=True))
         assert stored_identity(ShardReader(path)) == episode_identity(ep)
         assert verify_identity(path, PUBLISHED[name]).version == 1
         assert verify_identity(path).version == 2
@@ -74,7 +75,9 @@ def test_the_schema_section_is_part_of_it(tmp_path: Path) -> None:
             writer.write_entry(name, content)
     ep = load_wshard(tmp_path / "b.wshard")
     assert episode_identity(ep) == episode_identity(tmp_path / "b.wshard")
-    assert episode_identity(ep) == verify_identity(save(ep, tmp_path / "c.wshard", identity=True))
+    assert episode_identity(ep) == verify_identity(
+        save(ep, tmp_path / "c.wshard", options=FileOptions(identity=True))
+    )
     assert str(episode_identity(ep)) != str(episode_identity(tmp_path / "a.wshard"))
 
 
@@ -104,8 +107,8 @@ def test_every_change_of_content_changes_it() -> None:
 
 def test_a_changed_file_is_found(tmp_path: Path) -> None:
     ep = Episode("e", observations={"a": ramp(5)})
-    path = save(ep, tmp_path / "a.wshard", identity=True)
+    path = save(ep, tmp_path / "a.wshard", options=FileOptions(identity=True))
     wanted = str(episode_identity(path))
     ep.observations["a"] = [0, 1, 0.5, 3, 4]
     with pytest.raises(IdentityMismatch):
-        verify_identity(save(ep, tmp_path / "b.wshard", identity=True), wanted)
+        verify_identity(save(ep, tmp_path / "b.wshard", options=FileOptions(identity=True)), wanted)

@@ -21,7 +21,7 @@ from wshard import Channel, Episode, Timebase, add_lane, edit, load_wshard, save
 from wshard.doctor import examine
 from wshard.editing import fingerprint, slice_episode
 from wshard.overviews import OverviewFile, open_overviews, write_overviews
-from wshard.types import DType
+from wshard.types import DType, FileOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -149,7 +149,7 @@ def test_an_episode_of_the_longest_name_has_none(tmp_path: Path) -> None:
 
 def test_the_episode_does_not_change(tmp_path: Path) -> None:
     path = tmp_path / "ep.wshard"
-    save_wshard(long_episode(), path, identity=True, fsync=False)
+    save_wshard(long_episode(), path, options=FileOptions(identity=True), fsync=False)
     before = path.read_bytes()
     assert write_overviews(path) == f"{path}.overview"
     assert path.read_bytes() == before

@@ -14,7 +14,7 @@ from wshard import Channel, DType, Episode, Timebase, load_wshard
 from wshard.chunked import ChunkedEpisodeWriter, validate_chunk_continuity
 from wshard.editing import differences, merge_episodes, slice_episode, split_episode
 from wshard.identity import episode_identity
-from wshard.types import Intervals, Modality, RaggedChannel, Residual, TextChannel
+from wshard.types import FileOptions, Intervals, Modality, RaggedChannel, Residual, TextChannel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -205,7 +205,7 @@ class TestRoundTrip:
     def test_the_identity_is_that_of_the_content(
         self, tmp_path: Path, ep: Episode, options: dict[str, Any]
     ) -> None:
-        path = save(ep, tmp_path / "a.wshard", **options, identity=True)
+        path = save(ep, tmp_path / "a.wshard", **options, options=FileOptions(identity=True))
         wanted = str(episode_identity(ep))
         assert str(episode_identity(path)) == wanted
         assert str(episode_identity(load_wshard(path))) == wanted

@@ -22,7 +22,7 @@ from tests.wshard.support import (
 )
 from wshard import Channel, Episode, load_wshard, save_wshard
 from wshard.editing import slice_episode
-from wshard.types import TextChannel
+from wshard.types import FileOptions, TextChannel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,7 +142,7 @@ class TestChanged:
 
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
-        return save(full_episode(), tmp_path / "a.wshard", identity=True)
+        return save(full_episode(), tmp_path / "a.wshard", options=FileOptions(identity=True))
 
     def changed(self, path: Path, change: Any) -> set[str]:  # noqa: ANN401 - a function
         """Which entries differ after a change."""
@@ -251,7 +251,9 @@ class TestChanged:
         ep.metadata["x"] = 1
         again = save(ep, tmp_path / "c.wshard")
         assert entries_of(again)["meta/identity"] != entries_of(path)["meta/identity"]
-        assert "meta/identity" not in entries_of(save(ep, tmp_path / "c.wshard", identity=False))
+        assert "meta/identity" not in entries_of(
+            save(ep, tmp_path / "c.wshard", options=FileOptions(identity=False))
+        )
 
 
 class TestCopies:

@@ -52,7 +52,7 @@ class TestCanonical:
     """The same episode gives the same bytes."""
 
     def test_the_order_of_entries_is_that_of_the_specification(self, tmp_path: Path) -> None:
-        path = save(full_episode(), tmp_path / "a.wshard", identity=True)
+        path = save(full_episode(), tmp_path / "a.wshard", options=FileOptions(identity=True))
         assert ShardReader(path).names() == [
             *("meta/wshard", "meta/episode", "meta/channels"),
             *("signal/audio", "signal/imu", "signal/scan", "signal/state", "signal/text"),

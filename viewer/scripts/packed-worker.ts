@@ -23,7 +23,7 @@ export function packedWorker(config: () => UserConfig): Plugin {
         ...config(),
         plugins: [denseBase64],
         configFile: false,
-        logLevel: "warn",
+        logLevel: "error",
         build: {
           target: "es2022",
           modulePreload: false,

@@ -215,8 +215,9 @@ def _run_episode(args: argparse.Namespace, console: Console) -> Exit:
                 episode,
                 temporary,
                 steps_per_frame=args.steps_per_frame,
-                identity=args.identity,
-                options=FileOptions(alignment=args.alignment, limits=limits_of(args)),
+                options=FileOptions(
+                    identity=args.identity, alignment=args.alignment, limits=limits_of(args)
+                ),
                 **storage,
             )
             _compare(episode, temporary, args, fits_sidecars=in_place and bool(sidecars))

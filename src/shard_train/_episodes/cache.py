@@ -25,7 +25,7 @@ from shard_format.sources import FileSource, is_url, open_regular
 from wshard import load_wshard, save_wshard
 from wshard.catalogue import NO_PACK
 from wshard.editing import SIDECAR_SUFFIX, fingerprint
-from wshard.types import Channel
+from wshard.types import Channel, FileOptions
 from wshard.windows import SMALL_CHANNEL
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class EpisodeCache:
             ]
             with store.load(number, names) as episode:
                 _verify_raw(episode)
-                save_wshard(episode, path, "none", identity=False, fsync=False)
+                save_wshard(episode, path, "none", fsync=False, options=FileOptions(identity=False))
             made = os.stat(path)
             self._verified[key] = made.st_ino
             self._total += made.st_size

@@ -68,7 +68,9 @@ export function colourIndex(value: number, { min, max, none }: Scale): number {
   if (value >= max) return max > min || value > max ? 255 : 128;
   if (value <= min) return 0;
   // Half of each: the width of the range of all doubles is infinite.
-  return Math.floor(((value / 2 - min / 2) / (max / 2 - min / 2)) * COLOURS);
+  const index = Math.floor(((value / 2 - min / 2) / (max / 2 - min / 2)) * COLOURS);
+  // A range with an infinite end, or narrower than what can be halved, has no places between its ends.
+  return Number.isNaN(index) ? 128 : Math.min(index, 255);
 }
 
 /** Numbers as pixels: red, green, blue, opacity. */

@@ -93,13 +93,34 @@ function Controls({ view }: { readonly view: View }) {
   );
 }
 
+/** Tells people who do not see the page where the cursor is: at most twice a second, and not while it plays. */
+function useSpokenCursor(episode: EpisodeModel, view: View): string {
+  const spoken = useSignal("");
+  const cursor = Math.round(view.cursor.value);
+  const isPlaying = view.isPlaying.value;
+  useEffect(() => {
+    if (isPlaying) return;
+    const timer = setTimeout(() => {
+      const seconds = episode.seconds(cursor);
+      const step = time.step(format.count(cursor));
+      spoken.value = seconds === null ? step : `${step}, ${format.duration(seconds)}`;
+    }, 500);
+    return () => clearTimeout(timer);
+  }, [cursor, isPlaying, episode]);
+  return spoken.value;
+}
+
 function Readout({ episode, view }: { readonly episode: EpisodeModel; readonly view: View }) {
   const cursor = view.cursor.value;
   const seconds = episode.seconds(cursor);
   const last = view.length.value - 1;
   const selection = view.selection.value;
+  const spoken = useSpokenCursor(episode, view);
   return (
     <div class="readout">
+      <p class="hidden" role="status">
+        {spoken}
+      </p>
       <span class="now">
         {format.count(Math.round(cursor))}
         <span class="soft"> / {format.count(last)}</span>

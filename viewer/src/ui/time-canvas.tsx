@@ -1,7 +1,7 @@
 // A drawing over the shared time axis. It is drawn again when the range, the theme or its inputs change. The stage has
 // the cursor and the gestures.
 
-import { effect } from "@preact/signals";
+import { effect, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { gutter } from "../panels/panel";
@@ -41,17 +41,39 @@ export function TimeCanvas({ view, width, height, label, draw, inputs }: Props):
   const canvas = useRef<HTMLCanvasElement>(null);
   const [left, right] = [gutter.left, Math.max(gutter.left + 1, width - gutter.right)];
 
+  // While the range moves, one drawing a frame is enough, with the new lines if they are there by then.
+  const waiting = useRef(0);
+  const moved = useSignal(0);
+  useEffect(() => {
+    const stop = effect(() => {
+      view.range.value;
+      view.axisRate.value;
+      cancelAnimationFrame(waiting.current);
+      waiting.current = requestAnimationFrame(() => {
+        moved.value++;
+      });
+    });
+    return () => {
+      stop();
+      cancelAnimationFrame(waiting.current);
+    };
+  }, [view]);
+
   useEffect(
     () =>
       effect(() => {
         const element = canvas.current;
         const context = element?.getContext("2d");
         if (!element || !context || width <= 0 || height <= 0) return;
+        moved.value;
         theme.value;
+        cancelAnimationFrame(waiting.current);
         const ratio = pixelRatio.value;
-        const { start, end } = view.range.value;
-        element.width = Math.round(width * ratio);
-        element.height = Math.round(height * ratio);
+        const { start, end } = view.range.peek();
+        const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
+        // Setting a size makes new memory, even if it is the same.
+        if (element.width !== wide) element.width = wide;
+        if (element.height !== high) element.height = high;
         context.setTransform(ratio, 0, 0, ratio, 0, 0);
         context.clearRect(0, 0, width, height);
         context.font = font();
@@ -79,7 +101,7 @@ export function TimeCanvas({ view, width, height, label, draw, inputs }: Props):
 function drawTimes({ context, left, right, height, x }: Scene, view: View): void {
   context.fillStyle = colour("--grid");
   const width = right - left + gutter.left + gutter.right;
-  for (const { position } of ticksOf(view.range.value, width, view.axisRate.value)) {
+  for (const { position } of ticksOf(view.range.peek(), width, view.axisRate.peek())) {
     context.fillRect(Math.round(x(position)), 0, 1, height);
   }
 }

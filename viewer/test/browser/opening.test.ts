@@ -1,7 +1,9 @@
 // Opening: from addresses and from this computer. How much is read until something can be seen: targets.test.ts.
 
+import { openEpisode } from "@shard-format/core/wshard";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { encodeOverviews } from "../../../ports/typescript/src/wshard/overview-writing";
 import { encoded, reaching } from "./episodes";
 import {
   choose,
@@ -38,6 +40,25 @@ describe.skipIf(hasNoBrowser)("opening", () => {
     server.fault = null;
   });
   afterEach(() => page.close());
+
+  test("an overview beside the episode spares reading a long channel, and its spike is there", async () => {
+    const samples = new Float32Array(1_500_000).map((_, at) => Math.sin(at / 5000) + (at === 1_234_567 ? 30 : 0));
+    const bytes = await encoded(
+      reaching(200, {
+        observations: { sound: { data: samples, startNs: 0n, samplingRateHz: 375_000 } },
+        omens: {},
+        uncerts: {},
+      }),
+    );
+    const overview = await encodeOverviews(await openEpisode(bytes));
+    if (overview === null) throw new Error("the channel is not long enough");
+    server.files.set("sound.wshard", inMemory(bytes));
+    server.files.set("sound.wshard.overview", inMemory(overview));
+    await page.goto(`${server.origin}/viewer.html#src=${server.origin}/files/sound.wshard`);
+    expect(await drawn(page, "signal/sound")).toMatch(/ to (29|30|31)/);
+    const read = server.answers.reduce((sum, answer) => sum + answer.bytes, 0);
+    expect(read).toBeLessThan(500_000);
+  });
 
   test("a file of this computer is opened without any request", async () => {
     await page.goto(fileAddress());
