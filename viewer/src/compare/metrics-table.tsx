@@ -1,9 +1,11 @@
 // The metrics of the selection as tables: the better of two is marked, and the worst step is a way to it.
 
 import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
 import type { EpisodeModel, Subject } from "../model/episode";
 import type { ChannelFacts } from "../model/facts";
-import { useAnswer } from "../model/hooks";
+import type { Answer } from "../model/hooks";
+import type { ReadOptions } from "../model/reads";
 import { comparable } from "../panels/series/parts";
 import type { Metrics } from "../plot-data/metrics";
 import type { View } from "../state/view";
@@ -12,7 +14,7 @@ import { count, value as numberText } from "../ui/format";
 import { shareText } from "../ui/ticks";
 import type { Alignment } from "./alignment";
 import { better } from "./metrics";
-import { type Measured, measureEpisodes, measureModel } from "./reading";
+import { type Measured, measureEpisodes, measureModel, type Tell } from "./reading";
 import { useSettledRange } from "./settled";
 import { words } from "./words";
 
@@ -25,12 +27,11 @@ interface ModelProps {
 
 export function ModelMetrics({ episode, subject, models: [a, b], view }: ModelProps): JSX.Element {
   const { range, isSelection } = useSettledRange(view);
-  const { value, error } = useAnswer(
-    (options) =>
-      Promise.all([
-        measureModel(episode, subject, a, range, options),
-        measureModel(episode, subject, b, range, options),
-      ]),
+  const { value, error } = useMeasured(
+    [
+      (options, tell) => measureModel(episode, subject, a, range, options, tell),
+      (options, tell) => measureModel(episode, subject, b, range, options, tell),
+    ],
     [episode, subject, a, b, range.start, range.end],
   );
   return (
@@ -56,26 +57,20 @@ interface EpisodeProps {
 
 export function EpisodeMetrics({ a, b, subject, other, alignment, view }: EpisodeProps): JSX.Element {
   const { range, isSelection } = useSettledRange(view);
-  const difference = useAnswer(
-    async (options) => [await measureEpisodes(a, b, [subject.channel, other.channel], alignment, range, options)],
+  const difference = useMeasured(
+    [(options, tell) => measureEpisodes(a, b, [subject.channel, other.channel], alignment, range, options, tell)],
     [a, b, subject, other, alignment, range.start, range.end],
   );
   const shared = comparable(subject).find(({ model }) => comparable(other).some((one) => one.model === model));
   const second = comparable(other).find(({ model }) => model === shared?.model);
-  const predictions = useAnswer(
-    (options) =>
-      shared === undefined || second === undefined
-        ? null
-        : Promise.all([
-            measureModel(a, subject, shared, range, options),
-            measureModel(
-              b,
-              other,
-              second,
-              { start: alignment.toB(range.start), end: alignment.toB(range.end) },
-              options,
-            ),
-          ]),
+  const otherRange = { start: alignment.toB(range.start), end: alignment.toB(range.end) };
+  const predictions = useMeasured(
+    shared === undefined || second === undefined
+      ? []
+      : [
+          (options, tell) => measureModel(a, subject, shared, range, options, tell),
+          (options, tell) => measureModel(b, other, second, otherRange, options, tell),
+        ],
     [a, b, shared, second, alignment, range.start, range.end],
   );
   const about = { range, isSelection, view };
@@ -98,6 +93,32 @@ export function EpisodeMetrics({ a, b, subject, other, alignment, view }: Episod
       )}
     </>
   );
+}
+
+/** What is measured, as far as it is known. Each measurement reads on until `inputs` change. */
+function useMeasured(
+  measure: readonly ((options: ReadOptions, tell: Tell) => Promise<Measured>)[],
+  inputs: readonly unknown[],
+): Answer<readonly Measured[]> {
+  const [state, setState] = useState<Answer<readonly Measured[]>>({ value: undefined, error: undefined });
+  useEffect(() => {
+    const ending = new AbortController();
+    const known: Measured[] = [];
+    const told = (at: number) => (measured: Measured) => {
+      if (ending.signal.aborted) return;
+      known[at] = measured;
+      // Sides of different progress are not compared: both are there, or none.
+      if (measure.every((_, side) => known[side] !== undefined)) setState({ value: [...known], error: undefined });
+    };
+    for (const [at, one] of measure.entries()) {
+      one({ signal: ending.signal }, told(at)).then(told(at), (error: unknown) => {
+        if (ending.signal.aborted) return;
+        setState((last) => ({ ...last, error: error instanceof Error ? error : new Error(String(error)) }));
+      });
+    }
+    return () => ending.abort();
+  }, inputs);
+  return state;
 }
 
 interface TableProps {

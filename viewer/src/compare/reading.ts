@@ -3,7 +3,6 @@
 import type { EpisodeModel, Subject } from "../model/episode";
 import type { ChannelFacts } from "../model/facts";
 import type { Range, ReadOptions, Reads } from "../model/reads";
-import { pieces } from "../panels/statistics/pieces";
 import { pairSteps } from "../plot-data/alignment";
 import { stepClock } from "../plot-data/clocks";
 import { columns, type Reduced } from "../plot-data/columns";
@@ -13,16 +12,19 @@ import { type Numbers, samplesOf } from "../plot-data/samples";
 import { type Alignment, clockOn } from "./alignment";
 import { joinMetrics, noMetrics } from "./metrics";
 
-/** Values that are read for one table, and for the difference in one view. */
-const mostValues = 1 << 22;
+/** Values that are read at once for a table, and all values for the difference in one view. */
+const piece = 1 << 17;
 const mostDifferences = 1 << 20;
 
 export interface Measured {
   readonly dimensions: readonly Metrics[];
   readonly all: Metrics;
-  /** Which share of the steps was read. */
+  /** Which share of the steps was read so far. */
   readonly share: number;
 }
+
+/** Told what is known so far, a few times a second. */
+export type Tell = (measured: Measured) => void;
 
 async function read(
   reads: Reads,
@@ -62,10 +64,11 @@ export async function measureModel(
   prediction: ChannelFacts,
   range: Range,
   options: ReadOptions,
+  tell: Tell,
 ): Promise<Measured> {
   const { channel } = subject;
   const spread = spreadOf(subject, prediction);
-  return measure(channel, range, prediction.length, async (from, to) => {
+  return measure(channel, range, prediction.length, options, tell, async (from, to) => {
     const [truth, mean, deviation] = await Promise.all([
       read(reads, channel, from, to, options),
       read(reads, prediction, from, to, options),
@@ -95,8 +98,9 @@ export async function measureEpisodes(
   alignment: Alignment,
   range: Range,
   options: ReadOptions,
+  tell: Tell,
 ): Promise<Measured> {
-  return measure(channelA, range, channelA.length, async (from, to) => {
+  return measure(channelA, range, channelA.length, options, tell, async (from, to) => {
     const found = await readPaired(a, b, [channelA, channelB], alignment, from, to, options);
     return (dimension) => {
       const width = channelA.dimensions;
@@ -111,21 +115,37 @@ async function measure(
   { dimensions, length }: ChannelFacts,
   range: Range,
   other: number,
-  piece: (from: number, to: number) => Promise<(dimension: number) => Metrics>,
+  { signal }: ReadOptions,
+  tell: Tell,
+  read: (from: number, to: number) => Promise<(dimension: number) => Metrics>,
 ): Promise<Measured> {
   const [from, to] = stepsIn(range, Math.min(length, other));
-  const parts = pieces(from, to, Math.floor(mostValues / Math.max(1, dimensions)));
   const found: Metrics[] = Array.from({ length: dimensions }, () => noMetrics);
-  let steps = 0;
-  for (const part of parts) {
-    const of = await piece(part.start, part.end);
+  const known = (end: number): Measured => ({
+    dimensions: [...found],
+    all: found.reduce(joinMetrics, noMetrics),
+    share: to > from ? (end - from) / (to - from) : 1,
+  });
+  const steps = Math.max(1, Math.floor(piece / Math.max(1, dimensions)));
+  let [rested, told] = [performance.now(), performance.now()];
+  for (let start = from; start < to; start += steps) {
+    const end = Math.min(to, start + steps);
+    const of = await read(start, end);
     for (let dimension = 0; dimension < dimensions; dimension++) {
+      // The page answers in between.
+      if (performance.now() - rested > 20) {
+        await new Promise((done) => setTimeout(done));
+        rested = performance.now();
+      }
       found[dimension] = joinMetrics(found[dimension] as Metrics, of(dimension));
     }
-    steps += part.end - part.start;
+    signal?.throwIfAborted();
+    if (performance.now() - told > 400) {
+      tell(known(end));
+      told = performance.now();
+    }
   }
-  const all = found.reduce(joinMetrics, noMetrics);
-  return { dimensions: found, all, share: to > from ? steps / (to - from) : 1 };
+  return known(to);
 }
 
 /** Both channels around some steps of the first, and which steps belong together. */

@@ -31,7 +31,7 @@ export const words = {
     `of the selection, steps ${from} to ${to} (${count} pairs of values)`,
   visible: (from: string, to: string, count: string) =>
     `of the visible range, steps ${from} to ${to} (${count} pairs of values)`,
-  part: (share: string) => `computed from ${share} of the steps, in evenly spread pieces`,
+  part: (share: string) => `${share} read so far …`,
   dimension: "dimension",
   all: "all",
   mae: "MAE",

@@ -21,7 +21,7 @@ export function ticks(min: number, max: number, most: number): number[] {
 /** The number at a tick: short, because the margin is narrow. */
 export function tickText(value: number): string {
   const text = numberText(value);
-  if (text.length <= 7) return text;
+  if (text.length <= 6) return text;
   return value
     .toExponential(2)
     .replace(/\.?0+e/, "e")

@@ -141,6 +141,10 @@ function drawResidual(
     context.fillStyle = colour("--sunken");
     context.fillRect(left, top, right - left, inner);
     clipped(scene, top, top + inner, () => {
+      if (value.codes === null && value.scales !== null) {
+        drawWindows(scene, value.scales, value.largest, dimensions, dimension, middle, inner);
+        return;
+      }
       if (value.codes === null) {
         // Least and largest of each column.
         const line = value.lines[dimension];
@@ -201,7 +205,28 @@ function drawResidual(
   }
 }
 
+/** The largest difference of each window, which its scale tells: 127 times as much. */
+function drawWindows(
+  { context, start, end, x }: Scene,
+  { scales, window }: { scales: Float32Array; window: number },
+  largest: number,
+  dimensions: number,
+  dimension: number,
+  middle: number,
+  inner: number,
+): void {
+  context.fillStyle = colour("--series-0");
+  const last = Math.min(scales.length / Math.max(1, dimensions) - 1, Math.ceil(end / window));
+  for (let at = Math.max(0, Math.floor(start / window)); at <= last; at++) {
+    const size = ((scales[at * dimensions + dimension] as number) / largest) * (inner / 2);
+    if (!(size > 0)) continue;
+    context.fillRect(x(at * window), middle - size, Math.max(1, x((at + 1) * window) - x(at * window)), 2 * size);
+  }
+}
+
 interface Shown {
+  /** The largest scale of all dimensions. */
+  readonly largest: number;
   /** The first step of `codes`. */
   readonly start: number;
   /** Signs or codes, one by one; null if there are too many. */
@@ -231,7 +256,12 @@ function useResidual(
       const { dimensions } = chosen;
       const isSigns = chosen.type !== "delta_q";
       const scales = isSigns ? null : await reads.scales(key, options);
-      const blank = { start, codes: null, lines: [], factor: 1, scales, agreement: null, comparison: "" };
+      const largest = scales?.scales.reduce((most, scale) => Math.max(most, scale), 0) ?? 0;
+      const blank = { start, codes: null, lines: [], factor: 1, scales, largest, agreement: null, comparison: "" };
+      if ((end - start) * dimensions > mostValues && scales !== null) {
+        const factor = Math.max(1, Math.round((end - start) / columns));
+        return { ...blank, factor, comparison: words.windows(numberText(127 * largest)) };
+      }
       if ((end - start) * dimensions > mostValues) {
         const dims = Array.from({ length: Math.min(dimensions, 64) }, (_, dimension) => dimension);
         const { lines, factor } = await reads.columns(key, dims, range, columns, options);

@@ -10,6 +10,7 @@ export const words = {
   agreement: (share: string, count: number) => `${share} of ${count.toLocaleString("en")} agree with the signal`,
   within: (share: string, count: number) => `${share} of ${count.toLocaleString("en")} within half a scale`,
   noSignal: "The signal is not in this episode: nothing to compare with.",
+  windows: (far: string) => `The largest difference in each window, up to ±${far}. Zoom in to see each one.`,
   zoomIn: "Zoom in to compare with the signal.",
   atCursor: (code: string, scale: string, difference: string, unit: string) =>
     `${code} × ${scale} = ${difference}${unit === "" ? "" : ` ${unit}`}`,
