@@ -34,6 +34,9 @@ export const words = {
       expose:
         "The server answers, but hides the header Content-Range from this page. It must send “Access-Control-Expose-Headers: Content-Range, ETag”.",
       auth: "The server wants to know who asks. This page sends no password. Download the file and drop it here, or run “wshard view ADDRESS” where your credentials are.",
+      token:
+        "The page needs the whole address that “wshard view” printed. If you loaded it again, open that address again: the page keeps its token only while it is open.",
+      ended: "“wshard view” does not answer. If it has ended, start it again and open the address that it prints.",
       missing: "There is no file at this address. Check the address.",
       changed: "The file changed while it was read. Open it again to see its new version.",
       stopped: "The part of this page that reads files was stopped. Open the file again.",

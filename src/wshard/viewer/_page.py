@@ -16,6 +16,7 @@ from shard_format.display import size
 from shard_format.errors import FileMissing, InvalidArgument
 from shard_format.sources import read_file
 from wshard._files import save_wshard
+from wshard._writer import FileOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +95,8 @@ def encoded(episode: Episode, most: int) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "episode.wshard")
         is_new = episode.origin is None
-        save_wshard(episode, file, "auto" if is_new else None, identity=False, fsync=False)
+        compression = "auto" if is_new else None
+        save_wshard(episode, file, compression, fsync=False, options=FileOptions(identity=False))
         found = os.stat(file).st_size
         if found > most:
             raise InvalidArgument(

@@ -1,7 +1,8 @@
 """The server of `wshard view`: one page, and ranges of the files that were named, for this user's browser alone.
 
 Every request must name this server as its host (else 421: a name of another site that leads here), must not come from
-a page of another site (403), and must carry the token (401); the page itself holds no data and needs none. Nothing can
+a page of another site (403), and must carry the token (401). The page itself holds no data: it needs no token, and a
+link on another site may lead to it. Nothing can
 be written, and no path comes from the client: files have numbers.
 """
 
@@ -316,7 +317,9 @@ class _Handler(BaseHTTPRequestHandler):
             raise RequestRefused(HTTPStatus.MISDIRECTED_REQUEST, "this server has another name")
         site = self.headers.get("Sec-Fetch-Site", "none")
         origin = self.headers.get("Origin", f"http://{hosts[0]}")
-        if site not in ("same-origin", "none") or origin.lower() != f"http://{hosts[0].lower()}":
+        # The page holds no data, and a link to it may be anywhere: in a terminal that is a web page, too.
+        is_link = self.path == "/" and self.headers.get("Sec-Fetch-Dest") == "document"
+        if not (site in ("same-origin", "none") or is_link) or origin.lower() != f"http://{hosts[0].lower()}":
             self.close_connection = True
             raise RequestRefused(HTTPStatus.FORBIDDEN, "only the page of this server may ask it")
         if self.command not in ("GET", "HEAD"):

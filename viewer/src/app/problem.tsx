@@ -10,6 +10,8 @@ type Hint = keyof typeof words.problem.hints;
 export function hintFor(error: Error): Hint | null {
   const { code = "" } = error as Partial<ReadError>;
   const text = error.message;
+  if (/wshard view refuses .*found 401\b/.test(text)) return "token";
+  if (/wshard view does not answer/.test(text)) return "ended";
   if (/found (401|403|407)\b/.test(text)) return "auth";
   if (/found (404|410)\b/.test(text)) return "missing";
   if (/ignores ranges/.test(text)) return "ranges";

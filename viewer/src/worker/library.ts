@@ -10,6 +10,7 @@ import { OpenFiles } from "./files";
 import type { EpisodeRow, Given, LeftOut, Listed, OpenedContainer, OpenedEpisode } from "./protocol";
 import { Served, type ServedRecord } from "./served";
 import {
+  fetchServed,
   type Listing,
   listAsked,
   listBlobs,
@@ -240,9 +241,9 @@ export class Library {
   async #get(path: string): Promise<unknown> {
     const { base, token } = this.#server as { base: string; token: string };
     const address = new URL(path, base);
-    const response = await fetch(address, { headers: { authorization: `Bearer ${token}` } });
+    const response = await fetchServed(address, { headers: { authorization: `Bearer ${token}` } });
     if (!response.ok) {
-      throw new ShardError("io_error", "the server refuses", {
+      throw new ShardError("io_error", "wshard view refuses", {
         path: String(address),
         expected: "200",
         found: response.status,
@@ -277,7 +278,8 @@ export class Library {
     this.#sendRows(false);
     if (problems.size > 0) this.#events.leftOut([...problems].map(([name, problem]) => ({ name, problem })));
     await this.#eachOf(rest, async (number) => {
-      this.#described.push(await this.#describe(number));
+      const row = await this.#describe(number);
+      this.#described.push(row);
     });
     this.#sendRows(true);
     await this.#eachOf(sparks, async (number) => {

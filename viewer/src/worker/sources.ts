@@ -163,6 +163,16 @@ export interface ServedFile {
   readonly kind: string;
 }
 
+/** `fetch` from `wshard view`, whose end needs other words than a server that refuses pages of others. */
+export async function fetchServed(input: RequestInfo | URL, init?: RequestInit): Promise<Response> {
+  try {
+    return await fetch(input, init);
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error; // cancelled
+    throw new ShardError("io_error", "wshard view does not answer", { path: String(input) });
+  }
+}
+
 export function listServed(base: string, token: string, files: readonly ServedFile[]): Listing {
   const headers = { authorization: `Bearer ${token}` };
   return listed(
@@ -172,7 +182,7 @@ export function listServed(base: string, token: string, files: readonly ServedFi
       kind,
       number,
       open: () => {
-        const source = new HttpSource(new URL(`f/${number}`, base), { headers });
+        const source = new HttpSource(new URL(`f/${number}`, base), { headers, fetch: fetchServed });
         return kind === "recording" ? new JournalSource(source) : new CachedSource(source, keptRanges);
       },
     })),

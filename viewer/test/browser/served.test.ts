@@ -2,6 +2,7 @@
 // others get nothing.
 
 import { type ChildProcessWithoutNullStreams, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -99,6 +100,10 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     await page.getByText("3 episodes").waitFor();
     await page.waitForFunction(() => document.querySelectorAll("svg.spark").length === 3);
     expect(complaints).toEqual([]);
+    started.at(-1)?.kill();
+    await once(started.at(-1) as ChildProcessWithoutNullStreams, "exit");
+    await page.getByText("ep_1<b>").click();
+    await page.getByText("“wshard view” does not answer.").waitFor();
     await page.close();
   });
 
@@ -164,6 +169,23 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     }, base);
     expect(framed).toBe(true);
     expect(new Set(statuses)).not.toContain(200);
+    await page.close();
+    site.close();
+  });
+
+  test("a link on another site opens the page; loaded again without its token, it says what to do", async () => {
+    const address = await serve(join(runs, "ep_1.wshard"));
+    const site: Server = createServer((_, answer) => {
+      answer.setHeader("content-type", "text/html");
+      answer.end(`<a href="${address}">the address in a terminal</a>`);
+    });
+    await new Promise<void>((resolve) => site.listen(0, "127.0.0.1", resolve));
+    const page = await browser.newPage();
+    await page.goto(`http://evil.example:${(site.address() as AddressInfo).port}/`);
+    await page.getByText("the address in a terminal").click();
+    await page.getByText("joint_pos").first().waitFor();
+    await page.reload();
+    await page.getByText("The page needs the whole address").waitFor();
     await page.close();
     site.close();
   });
