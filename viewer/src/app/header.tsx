@@ -14,7 +14,7 @@ export function Header({ app }: { readonly app: App }) {
   const { header } = words;
   const open = app.episode.value;
   const isEpisode = open !== null && app.screen.value === "episode";
-  const hasTable = app.library.rows.value.length > 1;
+  const canListAll = app.library.rows.value.length > 1;
   return (
     <header class="header">
       <button type="button" class="brand" onClick={() => app.showStart()} title={header.start}>
@@ -26,7 +26,7 @@ export function Header({ app }: { readonly app: App }) {
           <button
             type="button"
             class="crumb"
-            disabled={!hasTable || app.screen.value === "episodes"}
+            disabled={!canListAll || app.screen.value === "episodes"}
             onClick={() => app.showTable()}
           >
             {shown(app.title.value)}

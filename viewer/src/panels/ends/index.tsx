@@ -78,8 +78,8 @@ function Ends({ episode, subject, view, width, height, settings, change, report 
   const draw = (scene: Scene) => {
     const { context, left, right, x } = scene;
     const top = 10;
-    const isTall = scene.height >= 110 && hasReward && returns !== null;
-    const middle = isTall ? Math.round(top + (scene.height - top - 8) * 0.55) : scene.height - 6;
+    const isHigh = scene.height >= 110 && hasReward && returns !== null;
+    const middle = isHigh ? Math.round(top + (scene.height - top - 8) * 0.55) : scene.height - 6;
     if (line && hasReward) {
       const [low, high] = valueRange([line]) ?? [0, 1];
       const plot = plotArea(top, middle, Math.min(0, low), Math.max(0, high));
@@ -120,7 +120,7 @@ function Ends({ episode, subject, view, width, height, settings, change, report 
         }
       });
     }
-    if (isTall && returns) drawReturns(scene, returns, middle + 8, scene.height - 4);
+    if (isHigh && returns) drawReturns(scene, returns, middle + 8, scene.height - 4);
     for (const [positions, isTerminated] of [
       [terminatedAt, true],
       [truncatedAt, false],
