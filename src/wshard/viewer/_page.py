@@ -16,11 +16,7 @@ from shard_format.display import size
 from shard_format.errors import FileMissing, InvalidArgument
 from shard_format.sources import read_file
 from wshard._files import save_wshard
-<<<<<<< HEAD
-from wshard._writer import FileOptions
-=======
 from wshard.types import FileOptions
->>>>>>> vcore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,13 +95,8 @@ def encoded(episode: Episode, most: int) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "episode.wshard")
         is_new = episode.origin is None
-<<<<<<< HEAD
-        compression = "auto" if is_new else None
-        save_wshard(episode, file, compression, fsync=False, options=FileOptions(identity=False))
-=======
         options = FileOptions(identity=False)
         save_wshard(episode, file, "auto" if is_new else None, fsync=False, options=options)
->>>>>>> vcore
         found = os.stat(file).st_size
         if found > most:
             raise InvalidArgument(
