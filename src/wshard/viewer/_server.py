@@ -319,7 +319,10 @@ class _Handler(BaseHTTPRequestHandler):
         origin = self.headers.get("Origin", f"http://{hosts[0]}")
         # The page holds no data, and a link to it may be anywhere: in a terminal that is a web page, too.
         is_link = self.path == "/" and self.headers.get("Sec-Fetch-Dest") == "document"
-        if not (site in ("same-origin", "none") or is_link) or origin.lower() != f"http://{hosts[0].lower()}":
+        if (
+            not (site in ("same-origin", "none") or is_link)
+            or origin.lower() != f"http://{hosts[0].lower()}"
+        ):
             self.close_connection = True
             raise RequestRefused(HTTPStatus.FORBIDDEN, "only the page of this server may ask it")
         if self.command not in ("GET", "HEAD"):

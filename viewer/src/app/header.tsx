@@ -144,7 +144,9 @@ function Traffic({ app }: { readonly app: App }) {
   if (size === 0) return null;
   return (
     <span class="traffic wide" title={value === undefined ? "" : `${format.count(value.requests)} reads`}>
-      {value === undefined ? format.bytes(size) : words.header.read(format.bytes(value.bytes), format.bytes(size))}
+      {value === undefined || value.bytes === 0
+        ? format.bytes(size)
+        : words.header.read(format.bytes(value.bytes), format.bytes(size))}
     </span>
   );
 }

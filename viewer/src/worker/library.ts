@@ -11,6 +11,7 @@ import type { EpisodeRow, Given, LeftOut, Listed, OpenedContainer, OpenedEpisode
 import { Served, type ServedRecord } from "./served";
 import {
   fetchServed,
+  type ListedFile,
   type Listing,
   listAsked,
   listBlobs,
@@ -117,6 +118,12 @@ export class Library {
     return { name, size, open, sidecars: () => [], served: null, known: null, isRecording, ...more };
   }
 
+  #placeOf(file: ListedFile, files: Listing): Place {
+    const open = () => openListed(file, files);
+    const sidecars = () => sidecarsOf(file.name, files);
+    return this.#place(file.name, file.size, open, { sidecars, served: file.number ?? null });
+  }
+
   // --- lists
 
   async #listFiles(files: Listing, served: Served | null = null): Promise<number | null> {
@@ -124,9 +131,7 @@ export class Library {
     const first = this.#places.length;
     for (const file of files.values()) {
       if (/\.(overview|sig)$/.test(file.name) || isSidecar(file.name) || chunks.has(file.name)) continue;
-      const open = () => openListed(file, files);
-      const sidecars = () => sidecarsOf(file.name, files);
-      const place = this.#place(file.name, file.size, open, { sidecars, served: file.number ?? null });
+      const place = this.#placeOf(file, files);
       const isPack = file.kind === undefined ? file.name.endsWith(".shardpack") : file.kind === "pack";
       const records = served?.records.get(file.number ?? -1);
       if (records !== undefined) this.#placeRecords(place, records);
@@ -223,6 +228,7 @@ export class Library {
       title?: string;
       files?: ServedFile[];
       open?: number | null;
+      follow?: boolean;
       local?: boolean;
     };
     const files = listServed(base, token, listing.files ?? []);
@@ -233,9 +239,38 @@ export class Library {
     const served = new Served(() => this.#get("episodes.json"));
     if (hasPacks) await served.read();
     const first = await this.#listFiles(files, served);
+    if (listing.follow === true) this.#followFiles(base, token, new Set(files.keys()));
     if (typeof listing.open !== "number") return { first, title };
     const wanted = this.#places.findIndex((place) => place.served === listing.open);
     return { first: wanted < 0 ? first : wanted, title };
+  }
+
+  /** While something is recorded, the table gets new files, and a recording becomes its episode. */
+  #followFiles(base: string, token: string, seen: Set<string>): void {
+    let looks = mostLooks;
+    const look = async () => {
+      const started = performance.now();
+      const { files, follow } = (await this.#get("files.json")) as { files?: ServedFile[]; follow?: boolean };
+      const listed = listServed(base, token, files ?? []);
+      for (const file of listed.values()) {
+        if (seen.has(file.name)) continue;
+        seen.add(file.name);
+        // A chunk is shown as a part of its episode, and packs are not recorded.
+        if (!isEpisode(file) || /_chunk_\d+[^/]*$/.test(file.name)) continue;
+        const place = this.#placeOf(file, listed);
+        const journal = file.name.replace(/(_manifest)?\.wshard$/, ".wshard.partial");
+        const at = this.#places.findIndex(({ name }) => name === journal);
+        const row = at < 0 ? this.#places.length : at;
+        this.#places[row] = place;
+        this.#events.rows([await this.#describe(row)], true);
+      }
+      // Another recording may begin after this one.
+      if (follow === true) looks = mostLooks;
+      // A large folder takes a while to list.
+      const pause = followEvery + 10 * (performance.now() - started);
+      if (--looks > 0) setTimeout(() => void look().catch(() => {}), pause);
+    };
+    setTimeout(() => void look().catch(() => {}), followEvery);
   }
 
   async #get(path: string): Promise<unknown> {
@@ -529,6 +564,10 @@ function sparkOf(rewards: Float64Array): number[] {
 
 function isSidecar(name: string): boolean {
   return /\.lanes\/[^/]+$/.test(name);
+}
+
+function isEpisode({ kind = "" }: ListedFile): boolean {
+  return ["episode", "manifest", "recording"].includes(kind);
 }
 
 function sidecarsOf(name: string, files: Listing): Source[] {

@@ -33,7 +33,8 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
   beforeAll(async () => {
     const viewer = join(root, "viewer/");
     await build({ root: viewer, configFile: `${viewer}vite.config.ts`, logLevel: "error", build: { outDir: folder } });
-    run("make", runs, "3");
+    run("make", runs, "9");
+    run("beside", join(runs, "ep_0.wshard"), join(folder, "beside"));
     run("pack", runs, join(folder, "packed"));
     browser = await chromium.launch({
       ...(executable ? { executablePath: executable } : {}),
@@ -97,8 +98,8 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     await page.goto(await serve(runs));
     await page.getByText("ep_2<b>").waitFor();
     await page.getByText("runs/").waitFor();
-    await page.getByText("3 episodes").waitFor();
-    await page.waitForFunction(() => document.querySelectorAll("svg.spark").length === 3);
+    await page.getByText("9 episodes").waitFor();
+    await page.waitForFunction(() => document.querySelectorAll("svg.spark").length === 9);
     expect(complaints).toEqual([]);
     started.at(-1)?.kill();
     await once(started.at(-1) as ChildProcessWithoutNullStreams, "exit");
@@ -203,6 +204,11 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     const recorder = start("record", path);
     recorder.process.stdin.write("\n");
     await recorder.line();
+    run("make", join(folder, "live"), "2");
+    const table = await newPage();
+    await table.goto(await serve(join(folder, "live")));
+    await table.getByText("3 episodes").waitFor();
+    expect(await table.locator("tbody .badge").textContent()).toBe("recording");
     const page = await newPage();
     await page.goto(await serve(`${path}.partial`));
     await page.getByText("100 steps").waitFor();
@@ -213,6 +219,10 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     recorder.process.stdin.end();
     await opened;
     await page.getByText("200 steps").waitFor();
+    await table.locator("tbody tr").filter({ hasText: "ep.wshard" }).filter({ hasText: "200" }).waitFor();
+    expect(await table.locator("tbody .badge").count()).toBe(0);
+    await table.getByText("3 episodes").waitFor();
+    await table.close();
     await page.close();
   });
 
@@ -234,6 +244,27 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     await page.getByText("500 steps").waitFor();
     await page.getByText("4 chunks").waitFor();
     expect(await page.getByText("not finished").count()).toBe(0);
+    await page.close();
+  });
+
+  test("a folder that is opened from a disk shows all episodes, with the predictions beside them that belong to them", async () => {
+    const page = await newPage();
+    await page.goto(String(pathToFileURL(join(folder, "viewer.html"))));
+    await page.setInputFiles("[data-testid=folder]", runs);
+    await page.getByText("9 episodes").waitFor();
+    expect(await page.locator("tbody tr").filter({ hasText: "1,000" }).count()).toBe(9);
+    for (const name of ["a", "b"]) {
+      await page.reload();
+      await page.setInputFiles("[data-testid=folder]", join(folder, "beside", name));
+      await page.getByText("joint_pos").first().waitFor();
+      expect((await page.getByText("policy").count()) > 0).toBe(name === "a");
+      const note = page.getByRole("button", { name: "1 part was left out" });
+      expect(await note.count()).toBe(name === "a" ? 0 : 1);
+      if (name === "a") continue;
+      await note.click();
+      await page.getByText("an episode with other content").waitFor();
+    }
+    expect(complaints).toEqual([]);
     await page.close();
   });
 

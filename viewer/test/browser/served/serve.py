@@ -6,13 +6,14 @@ import json
 import sys
 from base64 import b64encode
 from pathlib import Path
+from shutil import copytree
 
 import numpy as np
 
 import wshard.viewer._page as page
 from shard_cli.main import wshard_entry_point
 from shard_train.packed_episodes import pack_episodes
-from wshard import Episode, Timebase, WShardStreamWriter, load_wshard, save_wshard
+from wshard import Episode, Timebase, WShardStreamWriter, add_lane, load_wshard, save_wshard
 from wshard.streaming import StreamOptions
 from wshard.viewer._widget import Kernel
 
@@ -27,6 +28,19 @@ def make(folder: str, count: str) -> None:
         episode.omens["joint_pos"]["dreamer"] = np.stack([np.sin(times), np.sin(times)], 1)
         episode.rewards = np.ones(1000, np.float32)
         save_wshard(episode, Path(folder) / f"ep_{number}.wshard", profile="training", fsync=False)
+
+
+def beside(path: str, target: str) -> None:
+    """Writes a prediction into a file beside an episode, and beside another one a prediction of the first."""
+    with load_wshard(path) as episode:
+        prediction = episode.observations["joint_pos"].data
+        for name, note in ("a", ""), ("b", "other content"):
+            episode.metadata["note"] = note
+            (Path(target) / name).mkdir(parents=True)
+            save_wshard(episode, Path(target) / name / "ep.wshard", fsync=False)
+    lanes = Path(target) / "a" / "ep.wshard.lanes"
+    add_lane(Path(target) / "a" / "ep.wshard", "omen/joint_pos/policy", prediction)
+    copytree(lanes, Path(target) / "b" / lanes.name)
 
 
 def pack(folder: str, target: str) -> None:
@@ -72,7 +86,14 @@ def main() -> None:
     if mode == "view":
         sys.argv[1:] = ["view", "--no-browser", *arguments]
         wshard_entry_point()
-    {"make": make, "pack": pack, "record": record, "html": html, "kernel": kernel}[mode](*arguments)
+    {
+        "make": make,
+        "beside": beside,
+        "pack": pack,
+        "record": record,
+        "html": html,
+        "kernel": kernel,
+    }[mode](*arguments)
 
 
 if __name__ == "__main__":
