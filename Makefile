@@ -40,7 +40,7 @@ TEST_EXTRAS := dev,convert,converters,notebook,rerun
 RAY_EXTRAS := ray,remote
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo conformance ports always test test-ports $(foreach language,go typescript rust c,test-$(language) test-all-$(language)) test-quick test-stores test-convert test-bridges test-ray test-pythons test-slow test-oldest test-wheel test-fuzz test-differential test-all test-all-languages lint lint-types lint-files vectors docs bench bench-ports fuzz fuzz-files viewer test-viewer clean
+.PHONY: help environments demo conformance ports always test test-ports $(foreach language,go typescript rust c,test-$(language) test-all-$(language)) test-quick test-stores test-convert test-viewer test-viewer-units viewer test-bridges test-ray test-pythons test-slow test-oldest test-wheel test-fuzz test-differential test-all test-all-languages lint lint-types lint-files vectors docs bench bench-ports fuzz fuzz-files clean
 
 help:
 	@echo "make demo      install into its own environment and show everything at work (about a minute)"
@@ -50,10 +50,11 @@ help:
 	@echo "make test-ray      jobs and datasets on a Ray cluster of two nodes, in an environment that has it"
 	@echo "make test-convert  converters, with files that the libraries of other formats wrote"
 	@echo "make test-pythons  the core tests on every other Python that this machine has or can get"
+	@echo "make test-viewer   the tests of the viewer, in Chromium where it is installed"
 	@echo "make test-ports    the tests of the Go, TypeScript, Rust and C libraries, where their tools are installed"
-	@echo "make viewer        builds the viewer into src/wshard/viewer; make test-viewer tests it in Node and in Chromium"
 	@echo "make conformance   asks the conformance program of every language about every vector; writes spec/CONFORMANCE.md"
 	@echo "make lint      ruff, mypy, codespell, and the generated files"
+	@echo "make viewer    rebuild the page of the viewer"
 	@echo "make vectors   regenerate spec/vectors"
 	@echo "make docs      regenerate the generated parts of README and docs"
 	@echo "make bench     compare with peers; BENCH='--write' records benchmarks/RESULTS.md"
@@ -148,7 +149,7 @@ demo: $(ENV)/demo/.ready
 
 # Files are checked while the tests run.
 test: $(ENV)/test/.ready
-	@$(MAKE) --no-print-directory -j 3 lint-files test-quick test-ports
+	@$(MAKE) --no-print-directory -j 3 lint-files test-quick test-ports $(if $(filter typescript,$(LANGUAGES)),test-viewer-units)
 	@echo
 	@echo "Not run here: types (make lint), exhaustive damage tests (-m slow), converters, other Pythons, oldest dependencies, wheel, fuzzing. Run 'make test-all'."
 
@@ -183,15 +184,6 @@ ports/typescript/node_modules/.ready: ports/typescript/package-lock.json
 viewer/node_modules/.ready: viewer/package-lock.json
 	@cd viewer && $(NPM) install --silent --no-save --no-audit --no-fund && touch node_modules/.ready
 
-# The page that the Python package carries. It is tracked, so that only those who change the viewer need Node.
-viewer: viewer/node_modules/.ready
-	@cd viewer && NODE_ENV=production $(NPM) run --silent build
-	@mkdir -p src/wshard/viewer && cp viewer/dist/viewer.html src/wshard/viewer/viewer.html
-
-# The tests in Chromium, where it is installed, take some minutes: every invalid vector is opened.
-test-viewer: viewer/node_modules/.ready
-	cd viewer && $(NPM) run --silent lint && $(NPM) test --silent && $(NPM) run --silent test:browser
-
 always:
 
 test-ports: $(LANGUAGES:%=test-%)
@@ -216,6 +208,20 @@ test-quick: $(ENV)/test/.ready ports
 test-stores: $(ENV)/test/.ready $(if $(filter go,$(LANGUAGES)),$(ENV)/versitygw/$(notdir $(VERSITYGW))) \
 		$(if $(filter typescript,$(LANGUAGES)),$(ENV)/azurite/$(AZURITE))
 	$(ENV)/test/bin/python -m pytest tests/stores -k "versitygw or azurite"
+
+# The page that the Python package carries, built from the sources of the viewer and of the TypeScript library. It is
+# tracked, so that only those who change it need Node.
+viewer: viewer/node_modules/.ready
+	@cd viewer && NODE_ENV=production $(NPM) run --silent build -- --logLevel error
+	@cp viewer/dist/viewer.html src/wshard/viewer/viewer.html
+
+test-viewer-units: viewer/node_modules/.ready
+	cd viewer && $(NPM) run --silent lint && $(NPM) test --silent
+
+# Skipped where there is no browser, unless SHARD_REQUIRE_BROWSER is set.
+test-viewer: test-viewer-units $(ENV)/test/.ready
+	cd viewer && $(NPM) run --silent test:browser
+	@cmp viewer/dist/viewer.html src/wshard/viewer/viewer.html || { echo "the page is not that of these sources: run 'make viewer'"; exit 1; }
 
 test-convert: $(ENV)/test/.ready
 	$(ENV)/test/bin/python -m pytest -n $(TEST_PROCESSES) tests/convert

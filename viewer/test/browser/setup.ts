@@ -5,5 +5,5 @@ import { build } from "vite";
 export async function setup(): Promise<void> {
   // The tests' own mode would build a page for developers.
   process.env["NODE_ENV"] = "production";
-  await build({ root: fileURLToPath(new URL("../../", import.meta.url)), logLevel: "warn" });
+  await build({ root: fileURLToPath(new URL("../../", import.meta.url)), logLevel: "error" });
 }

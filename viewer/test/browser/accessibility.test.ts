@@ -1,0 +1,219 @@
+// Everybody can use the page: no serious finding of axe on any screen, everything by keyboard, small and enlarged
+// windows, and no movement for those who want none.
+
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import type { Browser, Page } from "playwright-core";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { encoded, reaching } from "./episodes";
+import { choose, drawn, fileAddress, hasNoBrowser, launch, type Watched, watch } from "./harness";
+
+const axeSource = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+describe.skipIf(hasNoBrowser)("accessibility", () => {
+  let browser: Browser;
+  let page: Page;
+  let watched: Watched;
+  let episode: Uint8Array;
+  let other: Uint8Array;
+
+  beforeAll(async () => {
+    browser = await launch();
+    episode = await encoded(reaching());
+    other = await encoded(reaching(150, { id: "reach_002" }));
+  });
+  afterAll(() => browser?.close());
+  beforeEach(async () => {
+    page = await browser.newPage({ viewport: { width: 1280, height: 800 } });
+    watched = watch(page);
+    await page.goto(fileAddress());
+  });
+  afterEach(async () => {
+    expect(watched.errors).toEqual([]);
+    await page.close();
+  });
+
+  async function openEpisode() {
+    await choose(page, [{ name: "reach.wshard", bytes: episode }]);
+    await drawn(page, "signal/joint_pos");
+  }
+
+  async function openTable() {
+    await choose(page, [
+      { name: "a.wshard", bytes: episode },
+      { name: "b.wshard", bytes: other },
+      { name: "broken.wshard", bytes: new Uint8Array(100) },
+    ]);
+    await page.getByText("reach_002").first().waitFor();
+  }
+
+  /** The serious findings of axe about what is on the screen, by rule and place. */
+  async function serious(): Promise<string[]> {
+    await page.evaluate(axeSource);
+    return page.evaluate(async () => {
+      const { axe } = window as unknown as { axe: typeof import("axe-core") };
+      const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+      return violations
+        .filter(({ impact }) => impact === "serious" || impact === "critical")
+        .flatMap(({ id, nodes }) => nodes.map(({ target, failureSummary }) => `${id}: ${target} ${failureSummary}`));
+    });
+  }
+
+  describe.each(["light", "dark"] as const)("%s: axe finds nothing serious", (colorScheme) => {
+    beforeEach(() => page.emulateMedia({ colorScheme, reducedMotion: "reduce" }));
+
+    test("on the open screen, and where a file could not be opened", async () => {
+      expect(await serious()).toEqual([]);
+      await choose(page, [{ name: "broken.wshard", bytes: new Uint8Array(100) }]);
+      await page.getByRole("alert").waitFor();
+      expect(await serious()).toEqual([]);
+    });
+
+    test("on the table", async () => {
+      await openTable();
+      expect(await serious()).toEqual([]);
+    });
+
+    test("on an episode with each tab of the inspector, and on the help", async () => {
+      await openEpisode();
+      expect(await serious()).toEqual([]);
+      await openInspector();
+      for (const tab of await page.getByRole("tab").all()) {
+        await tab.click();
+        expect(await serious(), (await tab.textContent()) ?? "").toEqual([]);
+      }
+      await page.keyboard.press("?");
+      await page.getByRole("dialog").waitFor();
+      expect(await serious()).toEqual([]);
+    });
+
+    test("on a comparison", async () => {
+      await openTable();
+      await page.keyboard.press("Enter");
+      await drawn(page, "signal/joint_pos");
+      await page.keyboard.press("c");
+      await page.locator(".compare").waitFor();
+      expect(await serious()).toEqual([]);
+    });
+  });
+
+  async function openInspector() {
+    if ((await page.getByRole("tab").count()) === 0) await page.getByRole("button", { name: /inspector/i }).click();
+    await page.getByRole("tab").first().waitFor();
+  }
+
+  test("the keyboard alone reaches every control, and the focus is always visible", async () => {
+    await openTable();
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("ArrowUp");
+    await page.keyboard.press("Enter");
+    await drawn(page, "signal/joint_pos");
+    const unseen: string[] = [];
+    const reached = new Set<string>();
+    for (let at = 0; at < 150; at++) {
+      await page.keyboard.press("Tab");
+      const one = await page.evaluate(() => {
+        const element = document.activeElement as HTMLElement | null;
+        if (element === null || element === document.body) return null;
+        const style = getComputedStyle(element);
+        const { width, height } = element.getBoundingClientRect();
+        const isMarked =
+          (style.outlineStyle !== "none" && Number.parseFloat(style.outlineWidth) > 0) || style.boxShadow !== "none";
+        const name =
+          element.getAttribute("aria-label") ?? element.title ?? element.textContent?.trim().slice(0, 40) ?? "";
+        const path = `${element.tagName.toLowerCase()}.${element.className} ${name}`;
+        return { path, isSeen: isMarked && width > 0 && height > 0, isSlider: element.role === "slider" };
+      });
+      if (one === null) {
+        if (at > 10) break;
+        continue;
+      }
+      reached.add(one.path);
+      if (!one.isSeen) unseen.push(one.path);
+    }
+    expect(unseen).toEqual([]);
+    const all = [...reached].join("\n");
+    for (const name of [/^button/m, /^select/m, /slider|time-cursor/m, /^input/m]) expect(all).toMatch(name);
+  });
+
+  test("the time line is a slider that says step and time", async () => {
+    await openEpisode();
+    const slider = page.locator(".time-cursor");
+    await slider.focus();
+    await page.keyboard.press("ArrowRight");
+    await expect.poll(() => slider.getAttribute("aria-valuenow")).toBe("1");
+    expect(await slider.getAttribute("aria-valuetext")).toMatch(/step 1\b.*s/i);
+  });
+
+  test("nothing moves by itself for people who want less motion", async () => {
+    await page.emulateMedia({ reducedMotion: "reduce" });
+    await openEpisode();
+    const moving = await page.evaluate(() =>
+      document
+        .getAnimations()
+        .filter(({ playState }) => playState === "running")
+        .map((one) => String((one.effect as KeyframeEffect | null)?.target?.className)),
+    );
+    expect(moving).toEqual([]);
+    const long = await page.evaluate(() =>
+      [...document.querySelectorAll("*")]
+        .filter((element) => {
+          const { transitionDuration, transitionProperty } = getComputedStyle(element);
+          const seconds = Math.max(...transitionDuration.split(",").map((one) => Number.parseFloat(one)));
+          return seconds > 0.01 && /transform|all|left|top|width|height/.test(transitionProperty);
+        })
+        .map(({ className }) => String(className)),
+    );
+    expect(long).toEqual([]);
+  });
+
+  /** Whether something reaches out of the window to the right, and what. */
+  const tooWide = () =>
+    page.evaluate(() => {
+      if (document.documentElement.scrollWidth <= innerWidth) return [];
+      return [...document.querySelectorAll("body *")]
+        .filter((one) => one.getBoundingClientRect().right > innerWidth + 1)
+        .slice(0, 8)
+        .map((one) => `${one.tagName.toLowerCase()}.${one.className}`);
+    });
+
+  // At 200 %, a window of 1280 × 800 has room for 640 × 400.
+  describe.each([
+    ["320 pixels", { width: 320, height: 640 }],
+    ["1280 pixels at 200 %", { width: 640, height: 400 }],
+  ])("a window of %s", (_name, size) => {
+    beforeEach(() => page.setViewportSize(size));
+
+    test("shows the open screen, the table and an episode without scrolling sideways", async () => {
+      expect(await tooWide()).toEqual([]);
+      await openTable();
+      expect(await tooWide()).toEqual([]);
+      await page.keyboard.press("Enter");
+      await drawn(page, "signal/camera");
+      expect(await tooWide()).toEqual([]);
+      const stage = await page.locator(".stage").boundingBox();
+      expect(stage?.height).toBeGreaterThan(120);
+      const play = await page.locator(".play-button").boundingBox();
+      expect((play?.x ?? 999) + (play?.width ?? 0)).toBeLessThanOrEqual(size.width);
+      expect((play?.y ?? 999) + (play?.height ?? 0)).toBeLessThanOrEqual(size.height);
+      await page.locator(".play-button").click();
+      await expect
+        .poll(async () => Number(await page.locator(".time-cursor").getAttribute("aria-valuenow")))
+        .toBeGreaterThan(0);
+    });
+
+    test("has controls of at least 24 pixels", async () => {
+      await openEpisode();
+      const small = await page.evaluate(() =>
+        [...document.querySelectorAll<HTMLElement>("button, select, input, [role=slider], [role=tab], a[href]")]
+          .filter((one) => one.checkVisibility({ opacityProperty: true, visibilityProperty: true }))
+          .map((one) => ({ one, box: one.getBoundingClientRect() }))
+          .filter(({ box }) => box.width > 0 && (box.width < 23.5 || box.height < 23.5))
+          .map(
+            ({ one, box }) => `${one.tagName}.${one.className} ${Math.round(box.width)} × ${Math.round(box.height)}`,
+          ),
+      );
+      expect([...new Set(small)]).toEqual([]);
+    });
+  });
+});
