@@ -11,6 +11,7 @@ export default defineConfig({
           name: "unit",
           include: ["test/*.test.ts", "test/plot-data/*.test.ts"],
           setupFiles: "test/seed.ts",
+          testTimeout: 60_000, // while other tests run
         },
       },
       // One browser at a time: each test measures, or looks at pictures.
