@@ -10,7 +10,7 @@ import { pixelRatio } from "../../ui/pixels";
 import { Menu } from "../controls";
 import { useEntriesAt } from "../entry-at";
 import { gutter, type PanelProps } from "../panel";
-import { effectiveCodes, entriesOfColumns } from "./codes";
+import { effectiveCodes, entriesOfColumns } from "./effective-codes";
 import { words } from "./words";
 
 const mostEntries = 1_000_000;
