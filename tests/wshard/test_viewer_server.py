@@ -103,12 +103,12 @@ class TestWhoMayAsk:
 
     def test_a_link_may_lead_to_the_page_and_to_nothing_else(self, served: Client) -> None:
         """A terminal may be a web page, too, and shows the address as a link."""
-        link = {"token": None, "Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}
-        assert served.ask("/", **link, Sec_Fetch_Dest="document").status == 200
+        link = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}
+        assert served.ask("/", token=None, **link, Sec_Fetch_Dest="document").status == 200
         for dest in ("iframe", "embed", "object", "empty"):
-            assert served.ask("/", **link, Sec_Fetch_Dest=dest).status == 403
+            assert served.ask("/", token=None, **link, Sec_Fetch_Dest=dest).status == 403
         for path in DATA:
-            assert served.ask(path, **link, Sec_Fetch_Dest="document").status == 403
+            assert served.ask(path, token=None, **link, Sec_Fetch_Dest="document").status == 403
 
     def test_a_request_of_another_origin_is_refused(self, served: Client) -> None:
         for origin in ("https://evil.example", "null", f"http://127.0.0.1:{served.port + 1}"):
