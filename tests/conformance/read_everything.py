@@ -1,6 +1,6 @@
 """Reads every invalid vector with every reader; prints the most memory and processor time that one took, as JSON.
 
-python read_everything.py containers|episodes|journals|packs|sets
+python read_everything.py containers|episodes|journals|overviews|packs|sets
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from shard_format.verify import check
 from shard_train import EpisodeDataset, SampleDataset, compute_stats
 from wshard import Episode, find, load_wshard, open_partial, recover
 from wshard.doctor import examine
+from wshard.overviews import open_overviews
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -120,6 +121,16 @@ def touch(episode: Episode) -> None:
     )
 
 
+def read_overviews(path: Path) -> None:
+    with contextlib.suppress(ShardError), load_wshard(path) as episode:
+        overviews = open_overviews(episode)
+        if overviews is None:
+            return
+        with overviews:
+            try_all(functools.partial(overviews.__getitem__, block) for block in overviews)
+            try_all(functools.partial(overviews.read_poster, one) for one in overviews.posters)
+
+
 def read_journal(path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(ShardError):
         recover(path, Path(folder) / "out.wshard", fsync=False)
@@ -186,6 +197,11 @@ READ: dict[str, tuple[str, list[Callable[[Path], object]], str]] = {
         "invalid_sets",
         [read_set, read_container, *commands(SHARDPACK, "info", "ls", "stats", "verify")],
         "valid_sets/three_shards/train.shardpack-set",
+    ),
+    "overviews": (
+        "invalid_overviews",
+        [read_overviews, examine, *commands(WSHARD, "doctor")],
+        "valid_overviews/overview_posters/ep.wshard",
     ),
     "journals": (
         "invalid_journals",
