@@ -234,7 +234,7 @@ def _escaped(value: object) -> str:
 def sketch_of(values: NDArray[Any]) -> NDArray[np.float64]:
     """The first dimensions of values over time as [points, dimensions], with the extremes of long ones.
 
-    NaN where there is no number.
+    Missing values are NaN.
     """
     with np.errstate(all="ignore"):
         points = values.reshape(len(values), -1)[:, :_MOST_LINES].astype(np.float64)

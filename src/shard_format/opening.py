@@ -113,10 +113,10 @@ def copying_urls() -> Iterator[None]:
     """URLs that are opened within the block, in this thread and in those that help it, are copied first.
 
     For someone who reads all of a file, perhaps several times and in any order: the file is fetched once, in large blocks,
-    into a temporary file that has no name and vanishes when the block has ended and nobody has it open. Errors still name
+    into a temporary file that has no name and vanishes when the block has ended and the last reader is closed. Errors still name
     the URL. A block within a block also has the copies of the outer one.
     """
-    copies = _Copies(_COPIES.get())
+    copies = _LocalCopies(_COPIES.get())
     token = _COPIES.set(copies)
     try:
         yield
@@ -140,14 +140,14 @@ def sharing_files() -> Iterator[None]:
         _SHARED.reset(token)
 
 
-class _Copies:
+class _LocalCopies:
     """The copies of URLs in a block.
 
     Args:
         outer: those of the block around it.
     """
 
-    def __init__(self, outer: _Copies | None) -> None:
+    def __init__(self, outer: _LocalCopies | None) -> None:
         self._outer = outer
         self._lock = threading.Lock()
         # One lock for each URL: threads copy several at once, and each of them once.
@@ -201,5 +201,5 @@ def _release(reference: ref[FileSource]) -> None:
         source.release()
 
 
-_COPIES: ContextVar[_Copies | None] = ContextVar("_COPIES", default=None)
+_COPIES: ContextVar[_LocalCopies | None] = ContextVar("_COPIES", default=None)
 _SHARED: ContextVar[_Group | None] = ContextVar("_SHARED", default=None)

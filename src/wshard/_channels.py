@@ -532,7 +532,7 @@ class Channel(Strict):
         return {at: display.to_pixels(each, low, high) for at, each in found.items()}
 
     def sketch(self) -> NDArray[np.float64] | None:
-        """Its first dimensions over time in few points; None if it is no such channel, or reading it would cost much."""
+        """Its first dimensions over time in few points; None if it has no such dimensions, or reading it would cost much."""
         block = self.source
         is_numbers = self.layout == "dense" and not is_frames(self)
         if not is_numbers or (block is not None and is_url(block.path or "")):
