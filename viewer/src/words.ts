@@ -28,7 +28,7 @@ export const words = {
     back: "Back to the episodes",
     hints: {
       network:
-        "The browser did not get an answer that this page may read. Either the server is not there, or it does not allow other pages to read its files. Ask whoever runs it for the headers “Access-Control-Allow-Origin: *” and “Access-Control-Expose-Headers: Content-Range, ETag”. Or download the file and drop it here, or run “wshard view ADDRESS”.",
+        "The browser did not get an answer that this page may read. Either the server is not there, or it does not allow other pages to read its files. Ask the owner of the server to send the headers “Access-Control-Allow-Origin: *” and “Access-Control-Expose-Headers: Content-Range, ETag”. Or download the file and drop it here, or run “wshard view ADDRESS”.",
       ranges:
         "The server sends whole files only. This page needs range requests, because episodes are large. Most servers of static files have them; “python -m http.server” does not. Or download the file and drop it here, or run “wshard view ADDRESS”.",
       expose:

@@ -39,6 +39,6 @@ export interface FileReads {
   computeIdentity(file: string): Promise<ComputedIdentity>;
   /** The signature beside a file (`X.sig`); null if there is none. */
   signature(file: string): Promise<SignatureFacts | null>;
-  /** Checks that whoever has this key signed this content. Fails if not. */
+  /** Checks that the owner of this key signed this content. Fails if not. */
   checkSignature(file: string, key: string): Promise<void>;
 }

@@ -4,7 +4,7 @@ import type { Range } from "../model/reads";
 import { gutter } from "../panels/panel";
 import * as format from "../ui/format";
 
-/** Where a position is in a plot of so many pixels. */
+/** Where a position is in a plot, in pixels. */
 export function toPixel(position: number, range: Range, width: number): number {
   const inner = Math.max(1, width - gutter.left - gutter.right);
   return gutter.left + ((position - range.start) / (range.end - range.start)) * inner;

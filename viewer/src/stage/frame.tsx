@@ -136,7 +136,7 @@ export function Frame({ app, episode, subject, view, width, moments, hide, box }
   );
 }
 
-/** Moments stand beside each other where there is room: one of so many. */
+/** The width of a panel that shows one moment: such panels stand side by side where there is room. */
 export function momentWidth(width: number, count: number): number {
   const room = width - 2 * gutter.right;
   const columns = Math.max(1, Math.min(4, Math.max(2, count), Math.floor(room / 300)));

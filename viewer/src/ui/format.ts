@@ -1,6 +1,6 @@
 // Numbers, sizes and times as people read them.
 
-/** A value with so many digits that its neighbours in a plot differ. */
+/** A value with enough digits to tell it from its neighbours in a plot. */
 export function value(number: number): string {
   if (Number.isNaN(number)) return "NaN";
   if (!Number.isFinite(number)) return number > 0 ? "+∞" : "−∞";

@@ -5,7 +5,7 @@ import { derivedKey, errorKey } from "../../model/derived";
 import type { Subject } from "../../model/episode";
 import type { ChannelFacts } from "../../model/facts";
 
-/** Lines of so many dimensions stand in one plot; further dimensions in further plots. */
+/** The most dimensions in one plot; further dimensions get plots of their own. */
 export const dimsPerPlot = 4;
 export const mostPlots = 4;
 
