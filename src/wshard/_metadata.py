@@ -157,7 +157,8 @@ def _chunk_fields(
 def _timebase(episode: Mapping[str, Any], wshard: Mapping[str, Any]) -> Timebase:
     kind: Any = _TICKS
     epoch = 0
-    rates: dict[tuple[str, str], float] = {}
+    stated: float | None = None
+    of_period: float | None = None
     # Read in reverse order of rank, so that meta/episode has the last word.
     for entry, fields in ((META_WSHARD, wshard), (META_EPISODE, episode)):
         base = fields.get("timebase")
@@ -180,28 +181,22 @@ def _timebase(episode: Mapping[str, Any], wshard: Mapping[str, Any]) -> Timebase
             if not is_number(rate):
                 raise wrong("'timebase.tick_hz'", rate, "a number", "W-TIM-1", entry)
             if rate > 0:
-                rates[entry, "tick_hz"] = rate
+                stated = float(rate)
         period = base.get("dt_ns")
         if period is not None:
             if type(period) is not int or not -LARGEST <= period <= LARGEST:
                 raise wrong("'timebase.dt_ns'", period, "an integer", "W-TIM-1", entry)
             if period > 0:
-                rates[entry, "dt_ns"] = 1e9 / period
-    if rates:
-        best = next(source for source in _RATE_SOURCES if source in rates)
-        return Timebase(kind, float(rates[best]), epoch)
+                of_period = 1e9 / period
+    # A rate has the last word over a period, wherever they stand.
+    rate_hz = stated or of_period
+    if rate_hz is not None:
+        return Timebase(kind, rate_hz, epoch)
     # A writer of today says null for a rate that it does not know; those before it left the field out (W-TIM-5).
     base = episode.get("timebase")
     is_unknown = isinstance(base, dict) and base.get("tick_hz", 0) is None
     return Timebase(kind, None if is_unknown else DEFAULT_RATE_HZ, epoch)
 
-
-_RATE_SOURCES = (
-    (META_EPISODE, "tick_hz"),
-    (META_WSHARD, "tick_hz"),
-    (META_EPISODE, "dt_ns"),
-    (META_WSHARD, "dt_ns"),
-)
 
 # The one list of the fields of a row: what each must be, if it is there (W-CHN-2). Fields that are not listed
 # belong to other programs and are kept.
