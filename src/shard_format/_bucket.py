@@ -248,7 +248,7 @@ def store_arguments(root: str, options: Mapping[str, Any]) -> dict[str, Any]:
     retries = rest.pop("retries", _RETRIES)
     if not isinstance(retries, int) or retries < 0:
         raise _wrong_option(root, "retries", "a number of tries, 0 or more", retries)
-    retry = {
+    retry: dict[str, Any] = {
         "max_retries": retries,
         "retry_timeout": timedelta(seconds=deadline - read_timeout),
     }

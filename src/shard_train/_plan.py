@@ -235,7 +235,7 @@ class Plan:
         is_shared = left < self.global_batch and not self.pad
         # A rank without samples would have a batch that cannot be collated.
         count = max(left, self.world_size) if is_shared else self.global_batch
-        return self._share(np.array([position]), count)[0]
+        return self._share(np.array([position]), count).ravel()
 
     @property
     def _shares_by_shard(self) -> bool:

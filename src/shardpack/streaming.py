@@ -60,8 +60,8 @@ def stream(
     """
     if isinstance(file, str) and is_url(file):
         # Opening brings the first block: a shard of up to 8 MiB takes one request.
-        opened = open_source(file, first_read=BLOCK_BYTES)
-        with closing(opened) as source, closing(_ForwardFile(source)) as forward:
+        remote = open_source(file, first_read=BLOCK_BYTES)
+        with closing(remote) as source, closing(_ForwardFile(source)) as forward:
             yield from _stream(forward, source.name, limits, max_record_bytes)
         return
     if isinstance(file, (str, os.PathLike)):
