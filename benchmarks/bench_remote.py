@@ -17,6 +17,7 @@ from contextlib import closing, redirect_stdout
 from functools import partial
 from operator import add
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +30,7 @@ from shard_cli.main import main
 from shard_cli.programs import SHARDPACK
 from shard_train import EpisodeDataset, SampleDataset
 from shardpack import ShardWriterSet
+from shardpack import stream as stream_of
 from wshard import Episode, load_wshard, save_wshard
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ SAMPLES = 4_000
 SHARD_BYTES = 8 << 20
 COUNT = 1_000
 """Windows and samples that are read in random order."""
+BUFFERED = 700
+"""Samples that are shuffled together where shards are read from start to end."""
 TRIALS = 5
 SCALED = {0: 100, 20: 100, 100: 30}
 """How many of them peers read that read one by one, by pause. Their times, requests and bytes are scaled up."""
@@ -419,7 +423,9 @@ def sample_tables(server: Server, folder: Path) -> Iterator[Table]:
         "random samples",
         f"{COUNT} of {SAMPLES} samples of about 12 KB. Opening is included, except where it stands apart: SampleDataset then "
         "asks the server whether the set has changed, MDS does not. MDS fetches whole shards, and SampleDataset does "
-        "where they fit into memory. LitData reads the files of the server: its client accepts no server without TLS.",
+        "where they fit into memory. MDS stores 16 bytes with each sample, ShardPack 213: names, types, sizes and checksums "
+        "of three entries, a key with its hash, and padding. LitData reads the files of the server: its client accepts "
+        "no server without TLS.",
         tasks,
         dict.fromkeys(PAUSES_MS, goals),
     )
@@ -439,15 +445,25 @@ def mds_at(server: Server, cache: Path) -> Any:  # noqa: ANN401 - a dataset
 
 
 def epoch_tables(server: Server, folder: Path) -> Iterator[Table]:
-    def read(**options: Any) -> None:  # noqa: ANN401 - of the dataset
-        with SampleDataset(server.url("t.shardpack-set"), decode=False, **options) as dataset:
+    shards = names_of(server, "t-*.shardpack")
+
+    def read(source: Any, **options: Any) -> None:  # noqa: ANN401 - of the dataset
+        with SampleDataset(source, decode=False, **options) as dataset:
             plan = dataset.plan(batch_size=BATCH, seed=1, shuffle="shards", buffer_shards=2)
             assert sum(map(len, dataset.batches(plan))) == SAMPLES
 
+    def stream(_: int) -> None:
+        samples = (record.read_all() for url in shards for record in stream_of(url))
+        assert sum(1 for _ in shuffled(samples)) == SAMPLES
+
+    a_set, warm = server.url("t.shardpack-set"), folder / "cache of samples"
     tasks: Tasks = {
-        "SampleDataset": lambda _: read(),
-        "SampleDataset, warm cache": lambda _: read(cache_dir=folder / "cache of samples"),
+        "SampleDataset": lambda _: read(a_set),
+        "SampleDataset, warm cache": lambda _: read(a_set, cache_dir=warm),
+        "SampleDataset, without the set file": lambda _: read(shards),
+        "shardpack.stream, a list of URLs": stream,
     }
+    ours = list(tasks)
     goals = []
     if is_installed("webdataset"):
         tars = names_of(server, "t-*.tar")
@@ -461,20 +477,41 @@ def epoch_tables(server: Server, folder: Path) -> Iterator[Table]:
 
         tasks["WebDataset (curl)"] = with_webdataset
         tasks["WebDataset (curl), a thread for each shard"] = with_threads
-        goals = [Goal("SampleDataset", name, 1.2) for name in list(tasks)[2:]]
+        goals = [
+            Goal(one, name, 1.2)
+            for one in ("SampleDataset", "shardpack.stream, a list of URLs")
+            for name in tasks
+            if name not in ours
+        ]
     return measured(
         server,
         "an epoch by shards",
-        f"{SAMPLES} samples. Opening is included. For WebDataset, curl fetches a shard as a whole while it is read.",
+        f"{SAMPLES} samples. Opening is included. WebDataset is given a list of URLs. It reads each shard from start to end, "
+        f"as curl fetches it, and shuffles in a buffer of {BUFFERED} samples; with shardpack.stream the benchmark does the "
+        "same. SampleDataset is given the set file, which takes one request more: it says how many samples there are, "
+        "so that every sample of the shards in the buffer may come next, and an epoch can be resumed. Without the set file, "
+        "each shard takes one request more.",
         tasks,
         dict.fromkeys(PAUSES_MS, goals),
     )
 
 
+def shuffled(samples: Iterator[Any]) -> Iterator[Any]:
+    """The samples, each taken at random from a buffer."""
+    random, held = Random(1), []
+    for sample in samples:
+        held.append(sample)
+        if len(held) > BUFFERED:
+            at = random.randrange(len(held))
+            held[at], held[-1] = held[-1], held[at]
+            yield held.pop()
+    yield from held
+
+
 def count_samples(tars: list[str]) -> int:
     import webdataset
 
-    dataset = webdataset.WebDataset(tars, shardshuffle=False).shuffle(700)
+    dataset = webdataset.WebDataset(tars, shardshuffle=False).shuffle(BUFFERED)
     return sum(1 for _ in dataset)
 
 

@@ -124,7 +124,7 @@ def _add_common(parser: argparse.ArgumentParser, default: object) -> None:
         help="option for s3://, https:// and other URLs, such as region=eu-central-1; may be repeated",
     )
     group.add_argument(
-        "--requests",
+        "--stats",
         action="store_true",
         default=default,
         help="print how many requests were made and how many bytes came, on stderr",
@@ -187,7 +187,7 @@ def _run(arguments: list[str], program: Program) -> int:
         return _wrong_use("a command is missing", parser.format_help(), console)
     before = _requests()
     code = _run_command(args, console)
-    if args.requests:
+    if args.stats:
         from shard_cli.text import count, size
 
         made, received = (now - then for now, then in zip(_requests(), before, strict=True))

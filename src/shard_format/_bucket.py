@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _RETRIES = 6
+# A pause is at most this many times the one before, so that pauses double on average, as they do over HTTP. With the 2 of
+# obstore all six tries are made within two seconds, which is shorter than a busy store asks for.
+_GROWTH = 4
 _CONNECT_TIMEOUT_S = 5.0
 # Without a byte of the answer.
 _READ_TIMEOUT_S = 20.0
@@ -245,11 +248,12 @@ def store_arguments(root: str, options: Mapping[str, Any]) -> dict[str, Any]:
     retries = rest.pop("retries", _RETRIES)
     if not isinstance(retries, int) or retries < 0:
         raise _wrong_option(root, "retries", "a number of tries, 0 or more", retries)
-    retry = {
+    retry: dict[str, Any] = {
         "max_retries": retries,
         "retry_timeout": timedelta(seconds=deadline - read_timeout),
     }
     retry |= _checked_retries(root, rest.pop("retry_config", None) or {})
+    retry["backoff"] = {"base": _GROWTH, **(retry.get("backoff") or {})}
     endpoint = rest.get("endpoint")
     if endpoint is None and root.startswith("s3:"):
         endpoint = os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT")

@@ -6,9 +6,9 @@
 
 An epoch is a sequence of *positions* from 0 to `length - 1`, and an order says which sample stands at
 each. The global batch that starts at position p takes the positions from p on, `batch_size * world_size`
-of them, and each rank its part of those. So what is left of an epoch depends on one number, the position,
-and not on how many ranks and workers there were before. `Plan` is that function; `BatchSampler` walks along it
-and can be stopped and resumed.
+of them, and each rank its part of those: neighbours or, by shards, samples that are stored near each other.
+So what is left of an epoch depends on one number, the position, and not on how many ranks and workers there
+were before. `Plan` is that function; `BatchSampler` walks along it and can be stopped and resumed.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class Plan:
     short, and what is left is shared evenly by the ranks; if fewer samples are left than there are ranks, each
     rank has one, and those that are filled up are marked."""
     shuffle: Shuffle = field(default="global", kw_only=True)
-    """`"global"`: every sample may come anywhere. `"shards"`: a few shards at a time, for data that is
-    far away. `"none"`: as stored. `"stream"`: as stored, and epoch e has the numbers from `e * length` on,
+    """`"global"`: every sample may come anywhere. `"shards"`: a few shards at a time, of which each rank takes
+    its own, for data that is far away. `"none"`: as stored. `"stream"`: as stored, and epoch e has the numbers from `e * length` on,
     for datasets with an order of their own."""
     shard_sizes: Sequence[int] | None = field(default=None, kw_only=True)
     """Samples in each shard, in the order of the dataset; for `"shards"`."""
@@ -232,13 +232,29 @@ class Plan:
         if not 0 <= position < self.length:
             raise IndexError(f"position {position} is outside an epoch of {self.length} samples")
         left = self.length - position
-        if left < self.global_batch and not self.pad:
-            # A rank without samples would have a batch that cannot be collated.
-            shared = max(left, self.world_size)
-            first, end = (shared * rank // self.world_size for rank in (self.rank, self.rank + 1))
-        else:
-            first, end = self.rank * self.batch_size, (self.rank + 1) * self.batch_size
-        return np.arange(position + first, position + end, dtype=np.int64)
+        is_shared = left < self.global_batch and not self.pad
+        # A rank without samples would have a batch that cannot be collated.
+        count = max(left, self.world_size) if is_shared else self.global_batch
+        return self._share(np.array([position]), count).ravel()
+
+    @property
+    def _shares_by_shard(self) -> bool:
+        return self.shuffle == "shards" and self.world_size > 1
+
+    def _share(self, starts: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+        """The positions that this rank takes of the `count` from each start on, a row for each start.
+
+        By shards, each rank takes samples that are stored near each other, so that two rarely fetch the same shard.
+        """
+        first, end = (count * rank // self.world_size for rank in (self.rank, self.rank + 1))
+        if not self._shares_by_shard:
+            return starts[:, np.newaxis] + np.arange(first, end, dtype=np.int64)
+        positions = starts[:, np.newaxis] + np.arange(count, dtype=np.int64)
+        samples = self._order(positions.ravel() % self.length).reshape(positions.shape)
+        # All ranks must sort alike, also the samples that a filled batch repeats.
+        chosen = np.argsort(samples, axis=1, kind="stable")[:, first:end]
+        chosen.sort(axis=1)
+        return np.take_along_axis(positions, chosen, axis=1)
 
     def batches(self, start: int = 0) -> Iterator[NDArray[np.int64]]:
         """The batches of this rank from step `start` on.
@@ -259,12 +275,12 @@ class Plan:
         position += self.global_batch * self.worker
         whole = max(0, (self.length - position - self.global_batch) // stride + 1)
         end = position + whole * stride
-        inside = np.arange(self.batch_size, dtype=np.int64) + self.rank * self.batch_size
         # NumPy costs microseconds a call: many batches in one call cost hardly more than one.
-        together = stride * max(1, _AHEAD // self.batch_size)
+        computed = self.global_batch if self._shares_by_shard else self.batch_size
+        together = stride * max(1, _AHEAD // computed)
         for first in range(position, end, together):
             starts = np.arange(first, min(end, first + together), stride, dtype=np.int64)
-            positions = starts[:, np.newaxis] + inside
+            positions = self._share(starts, self.global_batch)
             yield from self._order(positions.ravel()).reshape(positions.shape)
         if end < self.length and not self.drop_last:
             yield self.batch_at(end)

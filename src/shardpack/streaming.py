@@ -18,7 +18,7 @@ from shard_format.errors import (
 )
 from shard_format.opening import open_source
 from shard_format.registry import DEFAULT_LIMITS, Limits
-from shard_format.sequential import SequentialSource
+from shard_format.sequential import BLOCK_BYTES, SequentialSource
 from shard_format.sources import is_url
 from shardpack._index import ShardIndex
 from shardpack._layout import BLOCK_START, FOOTER_SIZE, INDEX_MARKER, RECORD_MARKER
@@ -59,7 +59,9 @@ def stream(
         FormatError: the stream has something that is neither a record nor the index.
     """
     if isinstance(file, str) and is_url(file):
-        with closing(open_source(file)) as source, closing(_ForwardFile(source)) as forward:
+        # Opening brings the first block: a shard of up to 8 MiB takes one request.
+        remote = open_source(file, first_read=BLOCK_BYTES)
+        with closing(remote) as source, closing(_ForwardFile(source)) as forward:
             yield from _stream(forward, source.name, limits, max_record_bytes)
         return
     if isinstance(file, (str, os.PathLike)):

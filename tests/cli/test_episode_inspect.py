@@ -90,7 +90,7 @@ def test_stats_give_the_range_of_finite_values_and_count_the_others(
         episode.observations["empty"] = np.full((60, 1), np.nan, "f4")
 
     path = make_episode(change=change)
-    facts = wshard("inspect", "--stats", "--json", path).json["files"][0]
+    facts = wshard("inspect", "--values", "--json", path).json["files"][0]
     stats = {block["block"]: block["stats"] for block in facts["blocks"]}
     assert stats["signal/odd"]["min"] == -1
     assert stats["signal/odd"]["max"] == 2
@@ -105,7 +105,7 @@ def test_stats_give_the_range_of_finite_values_and_count_the_others(
     }
     assert stats["terminated" if "terminated" in stats else "done"]["max"] == 1
     assert stats["signal/said"] is None
-    lines = wshard("inspect", "--stats", path).out.splitlines()
+    lines = wshard("inspect", "--values", path).out.splitlines()
     line = next(line for line in lines if line.startswith("signal/odd\t"))
     assert line.endswith("\t-1\t0.02542\t2\t1")
 
@@ -113,7 +113,7 @@ def test_stats_give_the_range_of_finite_values_and_count_the_others(
 def test_stats_of_a_damaged_block_do_not_hide_the_others(
     wshard: Run, damaged_episode: Path
 ) -> None:
-    result = wshard("inspect", "--stats", damaged_episode)
+    result = wshard("inspect", "--values", damaged_episode)
     assert result.code == Exit.FINDING
     assert "action/ctrl" in result.out
     assert "unreadable" in result.out
@@ -243,7 +243,7 @@ def test_names_from_files_cannot_repaint_the_screen(wshard: Run, make_episode: M
     "path", sorted((VECTORS / "valid").glob("golden_*.wshard")), ids=lambda p: p.stem
 )
 def test_golden_episodes_are_shown(path: Path, wshard: Run) -> None:
-    assert wshard("inspect", "--stats", path).code == Exit.OK
+    assert wshard("inspect", "--values", path).code == Exit.OK
 
 
 def test_a_damaged_identity_is_said(wshard: Run, episode: Path) -> None:

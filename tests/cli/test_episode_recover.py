@@ -229,7 +229,7 @@ def test_inspect_of_a_journal_shows_what_was_flushed(wshard: Run, journal: Path)
     assert result.code == 0
     assert "20 steps" in result.out
     assert f"'wshard recover {journal}' saves it" in result.out
-    fields = wshard("inspect", journal, "--stats", "--json").json["files"][0]
+    fields = wshard("inspect", journal, "--values", "--json").json["files"][0]
     assert (fields["state"], fields["steps"]) == ("unfinished", 20)
     assert [(block["block"], block["stats"]["max"]) for block in fields["blocks"]] == [
         ("signal/state", 19.0),

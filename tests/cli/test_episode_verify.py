@@ -281,7 +281,7 @@ class TestVectors:
     def test_every_valid_episode_is_ok(self, path: Path, wshard: Run) -> None:
         result = wshard("verify", path)
         assert result.code == Exit.OK, result.out
-        assert wshard("inspect", "--stats", path).code == Exit.OK
+        assert wshard("inspect", "--values", path).code == Exit.OK
 
     @for_each("path", INVALID)
     @pytest.mark.slow

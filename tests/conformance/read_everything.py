@@ -180,7 +180,7 @@ READ: dict[str, tuple[str, list[Callable[[Path], object]], str]] = {
             *(read_episode, examine, train, compute),
             functools.partial(train, align="nearest"),
             functools.partial(train, delta_timestamps={"state": [-0.1, 0.0]}),
-            *commands(WSHARD, "inspect", "inspect --stats", "verify", "extract -C FOLDER"),
+            *commands(WSHARD, "inspect", "inspect --values", "verify", "extract -C FOLDER"),
         ],
         "valid/episode_rewards.wshard",
     ),

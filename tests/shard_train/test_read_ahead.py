@@ -127,6 +127,21 @@ class TestSamples:
         # Besides, each shard is opened.
         assert server.counted() <= 2 * SHARDS
 
+    def test_two_ranks_together_fetch_little_more_than_one(
+        self, server: RangeServer, folder: Path
+    ) -> None:
+        """Each rank reads its own shards, and two share one; as neighbours of the epoch, both would read all of them."""
+        size = sum(Path(path).stat().st_size for path in local_shards(folder))
+        keys: list[str] = []
+        for rank in range(2):
+            dataset = SampleDataset(set_at(server), decode=False)
+            plan = dataset.plan(
+                shuffle="shards", batch_size=16, buffer_shards=SHARDS, world_size=2, rank=rank
+            )
+            keys += keys_of(dataset.batches(plan))
+        assert len(set(keys)) == len(keys) == SHARDS * RECORDS
+        assert sum(stop - start for _, start, stop in server.asked) <= 1.5 * size
+
     def test_iterating_in_order_fetches_each_shard_once(self, server: RangeServer) -> None:
         dataset = SampleDataset(shards_at(server), decode=False)
         assert [sample["__key__"] for sample in dataset] == [

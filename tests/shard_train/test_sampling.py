@@ -60,6 +60,11 @@ def global_batches(plan: Plan, start: int = 0) -> list[list[int]]:
     return [joined(parts) for parts in zip(*by_rank, strict=True)]
 
 
+def as_taken(batches: list[list[int]], shuffle: str) -> list[list[int]]:
+    """Global batches in the order in which the ranks have their samples, which by shards is not that of the epoch."""
+    return [sorted(batch) for batch in batches] if shuffle == "shards" else batches
+
+
 def joined(parts: Iterable[list[int]]) -> list[int]:
     return list(itertools.chain.from_iterable(parts))
 
@@ -133,9 +138,8 @@ class TestCover:
         together = plan.global_batch
         padded = stream * (1 + together) if stream else []
         batches = global_batches(plan)
-        assert batches == [
-            padded[step * together : (step + 1) * together] for step in range(plan.steps)
-        ]
+        pieces = [padded[step * together : (step + 1) * together] for step in range(plan.steps)]
+        assert as_taken(batches, shuffle) == as_taken(pieces, shuffle)
         assert plan.steps == -(-length // together)
         dropping = replace(plan, drop_last=True)
         assert global_batches(dropping) == batches[: length // together]
@@ -340,6 +344,51 @@ class TestShards:
         assert sorted(everything(plan)) == list(range(3000))
         assert len(plan._order._kept) <= 8  # type: ignore[attr-defined]
 
+    @pytest.mark.parametrize(("world_size", "most"), [(2, 1.5), (4, 2.2), (8, 3.5)])
+    def test_few_shards_are_read_by_several_ranks(self, world_size: int, most: float) -> None:
+        """As neighbours of the epoch, every rank would read every shard."""
+        plan = Plan(
+            4800,
+            shuffle="shards",
+            shard_sizes=[100] * 48,
+            buffer_shards=16,
+            batch_size=10,
+            world_size=world_size,
+        )
+        read = [
+            {int(sample) // 100 for batch in rank.batches() for sample in batch}
+            for rank in ranks_of(plan)
+        ]
+        assert len(set.union(*read)) == 48
+        assert sum(map(len, read)) <= most * 48
+
+    def test_each_rank_has_its_samples_in_the_order_of_the_epoch(self) -> None:
+        plan = self.plan(world_size=3, batch_size=7)
+        place = {sample: position for position, sample in enumerate(everything(plan))}
+        for rank in ranks_of(plan):
+            taken = [place[int(sample)] for batch in rank.batches() for sample in batch]
+            assert taken == sorted(taken)
+
+    @given(
+        length=st.integers(1, 200),
+        before=st.tuples(st.integers(1, 4), st.integers(1, 6)),
+        after=st.tuples(st.integers(1, 4), st.integers(1, 6)),
+        done=st.integers(0, 40),
+    )
+    def test_a_run_resumes_with_other_ranks_and_every_sample_comes_once(
+        self, length: int, before: tuple[int, int], after: tuple[int, int], done: int
+    ) -> None:
+        old = plan_for(length, "shards", world_size=before[0], batch_size=before[1])
+        new = plan_for(length, "shards", world_size=after[0], batch_size=after[1], pad=True)
+        done = min(done, length // old.global_batch)
+        taken = joined(global_batches(old)[:done])
+        _, position = new.resumed(old.state_dict(done))
+        for rank in ranks_of(new):
+            starts = range(position, length, new.global_batch)
+            for start, batch in zip(starts, rank.batches_from(position), strict=True):
+                taken += batch[~rank.is_pad_at(start)].tolist()
+        assert sorted(taken) == list(range(length))
+
     def test_sizes_must_be_those_of_the_data(self) -> None:
         with pytest.raises(InvalidArgument, match="shard_sizes="):
             Plan(10, shuffle="shards")
@@ -355,7 +404,9 @@ class TestElastic:
     def test_the_same_global_batch_has_the_same_samples_on_any_number_of_ranks(
         self, shuffle: str
     ) -> None:
-        expected = global_batches(plan_for(101, shuffle, batch_size=12, pad=True))
+        expected = as_taken(
+            global_batches(plan_for(101, shuffle, batch_size=12, pad=True)), shuffle
+        )
         for world_size, num_workers in itertools.product((1, 2, 3, 4, 6, 12), (1, 2, 3)):
             plan = plan_for(
                 101,
@@ -365,7 +416,7 @@ class TestElastic:
                 num_workers=num_workers,
                 pad=True,
             )
-            assert global_batches(plan) == expected
+            assert as_taken(global_batches(plan), shuffle) == expected
 
     @pytest.mark.parametrize("num_workers", [1, 2, 3, 4])
     def test_workers_that_start_anywhere_give_batches_in_order(self, num_workers: int) -> None:

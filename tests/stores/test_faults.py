@@ -139,6 +139,17 @@ class TestRecoverable:
         assert source.read_at(0, 60_000) == CONTENT[:60_000]
         assert place.proxy.counted() == 0
 
+    @pytest.mark.parametrize("code", [429, 503])
+    def test_s3_a_busy_store_is_asked_until_it_answers(
+        self, moto: Bucket, moto_proxy: FaultProxy, code: int
+    ) -> None:
+        """By the pauses of obstore, which knows nothing of `Retry-After`: one beyond the deadline is no error."""
+        place = s3_place(moto, moto_proxy)
+        source = place.open(retries=20, deadline=30)
+        place.proxy.faults.extend([status(code, retry_after="90")] * 20)
+        assert read(source) == CONTENT[START : START + LENGTH]
+        assert place.proxy.counted() == 21
+
     def test_reading_goes_on_where_it_broke(self, place: Place) -> None:
         source = place.open()
         place.proxy.always = cut(60_000)

@@ -367,7 +367,7 @@ class TestCommandLine:
             return said.out + said.err
 
         assert "2 episodes, all ok" in run(WSHARD, "verify", f"{folder}/ep")
-        said = run(WSHARD, "inspect", "--requests", f"{folder}/ep/0.wshard")
+        said = run(WSHARD, "inspect", "--stats", f"{folder}/ep/0.wshard")
         assert "1 request" in said
         run(SHARDPACK, "pack-episodes", f"{folder}/ep", "-o", f"{folder}/p-%06d.shardpack")
         assert "records       2" in run(SHARDPACK, "info", f"{folder}/p.shardpack-set")

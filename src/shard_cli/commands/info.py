@@ -69,7 +69,7 @@ def _inspect(args: argparse.Namespace, console: Console) -> Exit:
         codes.append(_unreadable(facts, console))
         if console.as_json:
             results.append(facts)
-        elif target.folder is not None and not console.verbose and not args.stats:
+        elif target.folder is not None and not console.verbose and not args.values:
             listed.append(episode.shortened(facts))
         else:
             if shown:
@@ -100,8 +100,8 @@ def _inspect_table(args: argparse.Namespace, console: Console) -> Exit:
     def note(path: str, error: ShardError) -> None:
         codes.append(note_failure(error, path, results, console))
 
-    if args.stats or args.no_sidecars:
-        given = "--stats" if args.stats else "--no-sidecars"
+    if args.values or args.no_sidecars:
+        given = "--values" if args.values else "--no-sidecars"
         raise InvalidArgument(
             f"{given} is about the lanes of episodes, which a table does not show"
         )
@@ -208,7 +208,7 @@ def _facts_or_error(
 
 
 def _unreadable(facts: dict[str, Any], console: Console) -> Exit:
-    """Prints which blocks `--stats` could not read, and returns the exit code for them."""
+    """Prints which blocks `--values` could not read, and returns the exit code for them."""
     codes = []
     for block in facts["blocks"]:
         error = (block.get("stats") or {}).get("error")
@@ -242,7 +242,7 @@ INSPECT = arg.Command(
     (
         arg.EPISODES,
         arg.flag(
-            "--stats",
+            "--values",
             "read all blocks; add the smallest, mean and largest value and the number of NaN",
         ),
         arg.option(
@@ -268,13 +268,13 @@ INSPECT = arg.Command(
     """
 show id, steps and lanes of episodes
 
-Reads descriptions only, never the blocks, unless you give --stats. A folder is shown with
-one line for each episode; with -v or --stats, with all lanes of each. With --where, --columns, --sort or
+Reads descriptions only, never the blocks, unless you give --values. A folder is shown with
+one line for each episode; with -v or --values, with all lanes of each. With --where, --columns, --sort or
 --limit, shows a table of what is known about each episode; the index of a folder makes this fast. The
 journal of a recording that was not finished is shown as far as it was flushed.
 
 wshard inspect ep_001.wshard                             # one episode and its lanes
-wshard inspect --stats ep_001.wshard                     # with the range of values
+wshard inspect --values ep_001.wshard                    # with the range of values
 wshard inspect recordings/                               # all episodes below a folder, one line each
 wshard inspect --json recordings/ | jq '.files[].steps'  # for programs
 wshard inspect recordings/ --where "success and length > 100" --sort return --limit 20  # the best 20

@@ -67,7 +67,7 @@ _FIXED: Final = {
 
 
 def facts(path: str, args: argparse.Namespace) -> dict[str, Any]:
-    """What the descriptions and the index of an episode say; with `--stats`, also its values."""
+    """What the descriptions and the index of an episode say; with `--values`, also its values."""
     return target_facts(Target(path), args)
 
 
@@ -77,7 +77,7 @@ def target_facts(target: Target, args: argparse.Namespace) -> dict[str, Any]:
     with _open_target(target, args, threads, sidecars=not args.no_sidecars) as episode:
         origin = episode.origin
         if origin is None:
-            return _journal_facts(path, episode, stats=args.stats)
+            return _journal_facts(path, episode, stats=args.values)
         stored = _stored(origin.chunks or [origin.reader], origin.sidecars)
         seconds, hertz, clock = _clock(episode)
         return {
@@ -100,7 +100,7 @@ def target_facts(target: Target, args: argparse.Namespace) -> dict[str, Any]:
             "sidecars": list(map(_file_name, origin.sidecars)),
             "metadata": episode.metadata,
             "provenance": episode.provenance,
-            "blocks": list(_blocks(episode, stored, stats=args.stats)),
+            "blocks": list(_blocks(episode, stored, stats=args.values)),
         }
 
 
