@@ -85,6 +85,16 @@ define add_streaming
 	@$(UV) pip install --python $(1) --no-deps -c constraints.txt mosaicml-streaming || { rm $@; exit 1; }
 endef
 
+# $(1): folder. Without its dependencies: it declares an older torch. torchvision is the newest with the VideoReader that
+# LeRobot uses, torchcodec the newest that loads without CUDA. torchcodec looks for FFmpeg where programs find libraries,
+# and gets the one that PyAV brings.
+define add_lerobot
+	@$(UV) pip install --python $(1) --no-deps lerobot==0.4.4 torchvision==0.25.0 torchcodec==0.13.0 || { rm $@; exit 1; }
+	@mkdir $(1)/ffmpeg
+	@for file in $(abspath $(1))/lib/python3*/site-packages/av.libs/lib[as][vw]*; do \
+		name=$${file##*/} version=$${file##*.so.}; ln -s $$file $(1)/ffmpeg/$${name%%-*}.so.$${version%%.*}; done
+endef
+
 $(ENV)/demo/.ready: $(INPUTS) | $(ENV)/uv/.ready
 	$(call make_environment,$(ENV)/demo,-c constraints.txt -e '.[$(DEMO_EXTRAS)]' minari)
 
@@ -105,6 +115,7 @@ $(ENV)/ray/.ready: $(INPUTS) | $(ENV)/uv/.ready
 $(ENV)/bench/.ready: $(INPUTS) | $(ENV)/uv/.ready
 	$(call make_environment,$(ENV)/bench,-c constraints.txt -e '.[bench]')
 	$(call add_streaming,$(ENV)/bench)
+	$(call add_lerobot,$(ENV)/bench)
 
 $(ENV)/fuzz/.ready: $(INPUTS) | $(ENV)/uv/.ready
 	$(call make_environment,$(ENV)/fuzz,-c constraints.txt -e '.[fuzz]')
@@ -316,7 +327,7 @@ docs: $(ENV)/test/.ready
 	$(ENV)/test/bin/python docs/generate.py
 
 bench: $(ENV)/bench/.ready
-	$(ENV)/bench/bin/python -m benchmarks $(BENCH)
+	LD_LIBRARY_PATH=$(ENV)/bench/ffmpeg $(ENV)/bench/bin/python -m benchmarks $(BENCH)
 
 # Each language beside libraries of its own. The programs print Markdown; the file is replaced when all are done.
 bench-ports: $(patsubst %,benchmarks/.%.md,$(filter-out c,$(LANGUAGES)))
