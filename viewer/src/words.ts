@@ -141,6 +141,32 @@ export const words = {
       `Each column shows the least and the largest of about ${factor} samples. Zoom in to see every sample.`,
     more: (count: number) => `${count} more channels are not shown. Choose them on the left.`,
     ruler: "Time axis. Drag to select a range.",
+    table: "Table",
+    tableOf: (name: string) => `Table of ${name}`,
+  },
+  /** Drawings as tables. */
+  numbers: {
+    step: "step",
+    time: "time",
+    recorded: "recorded",
+    predicted: (model: string) => (model === "" ? "predicted" : `predicted by ${model}`),
+    upper: "upper",
+    lower: "lower",
+    error: "error",
+    least: "least",
+    mean: "mean",
+    largest: "largest",
+    missing: "NaN",
+    value: "value",
+    colours: ["red", "green", "blue", "alpha"],
+    column: (number: number) => `column ${number}`,
+    at: (step: string) => `What is shown at step ${step}.`,
+    exact: "Each row is a step in view.",
+    reduced: (rows: string) =>
+      `${rows} rows for the steps in view, each with the least and the largest value. Zoom in until each step has a row.`,
+    dimensions: (shown: number, all: number) =>
+      `The first ${shown} of ${all} dimensions; keys 1 to 9 choose another one.`,
+    between: (low: string, high: string) => `${low} … ${high}`,
   },
   time: {
     heading: "Time line",
