@@ -311,7 +311,9 @@ function statusOf(
       ? { note: error.message }
       : truth.read < 1
         ? { note: common.stage.readingPart(truth.read) }
-        : {}),
+        : truth.timesOff > 0
+          ? { note: words.timesOff(format.value(Number(truth.timesOff.toPrecision(2)))) }
+          : {}),
   };
 }
 

@@ -19,6 +19,7 @@ export const words = {
   summary: (name: string, from: string, to: string) => `${name}, steps ${from} to ${to}.`,
   extremes: (name: string, low: string, lowAt: string, high: string, highAt: string) =>
     `${name} from ${low} (step ${lowAt}) to ${high} (step ${highAt}).`,
+  timesOff: (steps: string) => `times estimated, ± ${steps} steps`,
   forecast: (steps: number, from: number) => `Forecast of ${steps} steps from step ${from}.`,
   nothing: "No finite value in this range.",
 } as const;
