@@ -161,11 +161,10 @@ export const words = {
     colours: ["red", "green", "blue", "alpha"],
     column: (number: number) => `column ${number}`,
     at: (step: string) => `What is shown at step ${step}.`,
-    exact: "Each row is a step in view.",
+    exact: "Each row is a step.",
     reduced: (rows: string) =>
-      `${rows} rows for the steps in view, each with the least and the largest value. Zoom in until each step has a row.`,
-    dimensions: (shown: number, all: number) =>
-      `The first ${shown} of ${all} dimensions; keys 1 to 9 choose another one.`,
+      `${rows} rows, each with the least and the largest value of its steps. Zoom in for single steps.`,
+    dimensions: (shown: number, all: number) => `The first ${shown} of ${all} dimensions (keys 1 to 9: only one).`,
     between: (low: string, high: string) => `${low} … ${high}`,
   },
   time: {

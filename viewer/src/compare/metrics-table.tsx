@@ -105,18 +105,10 @@ function bandOf(subject: Subject, prediction: ChannelFacts): Band | undefined {
   return uncertaintiesOf(subject, prediction).find((one): one is Band => one.kind === "band");
 }
 
-/** The column of the truth inside such bands: of one name, or of each its own. */
+/** The column of the truth inside bands. */
 function coveredBy(bands: readonly (Band | undefined)[]): Column {
-  const found = bands.filter((band) => band !== undefined);
-  const name = found.every((band) => band.name === found[0]?.name) ? shown(found[0]?.name ?? "") : words.band;
-  const shares = [...new Set(found.map(({ share }) => share))];
-  const [share = null] = shares;
-  return {
-    name: words.covered(name),
-    ...(shares.length === 1 && share !== null ? { hint: words.ideal(shareText(share)) } : {}),
-    get: ({ covered }) => covered,
-    text: shareText,
-  };
+  const names = new Set(bands.flatMap((band) => band?.name ?? []));
+  return { name: words.covered, hint: shown([...names].join(", ")), get: ({ covered }) => covered, text: shareText };
 }
 
 /** What is measured, as far as it is known. Each measurement reads on until `inputs` change. */

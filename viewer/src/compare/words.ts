@@ -41,8 +41,7 @@ export const words = {
   worstStep: "at step",
   inside: (k: number) => `within ${k} std`,
   /** A band that is given by its edges. */
-  covered: (name: string) => `within ${name}`,
-  band: "its band",
+  covered: "within the band",
   expected: ["68.3 %", "95.4 %", "99.7 %"],
   ideal: (share: string) => `ideal ${share}`,
   nll: "NLL",

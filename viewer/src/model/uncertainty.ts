@@ -7,13 +7,14 @@ import type { ChannelFacts } from "./facts";
 export type Uncertainty =
   /** A standard deviation, or a variance. */
   | { readonly kind: "std"; readonly name: string; readonly channel: ChannelFacts; readonly isVariance: boolean }
-  /** Two edges. `share` is how much of the truth should be between them; null if nobody says. */
+  /** Two edges. */
   | {
       readonly kind: "band";
       readonly name: string;
       readonly lower: ChannelFacts;
       readonly upper: ChannelFacts;
-      readonly share: number | null;
+      /** The share of values below the lower edge; null if nobody says. */
+      readonly low: number | null;
     }
   /** Numbers of another meaning, such as an entropy. */
   | { readonly kind: "line"; readonly name: string; readonly channel: ChannelFacts };
@@ -47,10 +48,10 @@ export function uncertaintiesOf({ uncertainties }: Subject, prediction: ChannelF
     if (upper === undefined) continue;
     const percent = (share: number) => Number((100 * share).toFixed(3));
     const name = low === null ? `${type} – ${upper.type}` : `${percent(low)}–${percent(1 - low)} %`;
-    bands.push({ kind: "band", name, lower: channel, upper, share: low === null ? null : 1 - 2 * low });
+    bands.push({ kind: "band", name, lower: channel, upper, low });
     paired.add(channel).add(upper);
   }
-  bands.sort((a, b) => (b.share ?? 0) - (a.share ?? 0));
+  bands.sort((a, b) => (a.low ?? 1) - (b.low ?? 1));
   const others = able.filter((one) => !paired.has(one));
   return [
     ...deviations,
@@ -61,15 +62,11 @@ export function uncertaintiesOf({ uncertainties }: Subject, prediction: ChannelF
 
 /** `q05`, `p5`, `q0.05`, `quantile_0.05` and `q025`: which share of values is below. Null of other names. */
 function quantileOf(type: string): number | null {
-  const digits = /^(?:q|p|quantile|percentile)[_-]?(\d*\.?\d+)$/i.exec(type)?.[1];
-  if (digits === undefined) return null;
-  const share = digits.startsWith("0.") || digits.startsWith(".") ? Number(digits) : percentOf(digits);
+  const [, digits = ""] = /^(?:q|p|quantile|percentile)[_-]?(\d*\.?\d+)$/i.exec(type) ?? [];
+  const number = Number(digits);
+  // Three digits are tenths of per cent.
+  const share = number < 1 ? number : number / (/^\d{3}$/.test(digits) ? 1000 : 100);
   return share > 0 && share < 1 ? share : null;
-}
-
-/** `05` and `97.5` are per cent, `975` is tenths of them. */
-function percentOf(digits: string): number {
-  return Number(digits) / (/^\d{3}$/.test(digits) ? 1000 : 100);
 }
 
 const opposites: Readonly<Record<string, string>> = { lower: "upper", low: "high", lo: "hi", min: "max" };

@@ -3,7 +3,10 @@ import type { Subject } from "../../model/episode";
 import type { ChannelFacts } from "../../model/facts";
 import { useAnswer, useSlowly } from "../../model/hooks";
 import type { Columns } from "../../model/reads";
-import { type Reduced, valueRange } from "../../plot-data/columns";
+import { stepClock } from "../../plot-data/clocks";
+import { columns, type Reduced, valueRange } from "../../plot-data/columns";
+import { Pyramid } from "../../plot-data/pyramid";
+import { samplesOf } from "../../plot-data/samples";
 import { seriesColour, theme } from "../../ui/colours";
 import { shown } from "../../ui/escape";
 import * as format from "../../ui/format";
@@ -72,7 +75,7 @@ function Series({ episode, subject, view, width, height, settings, change, repor
   const groups = groupsOf(channel.dimensions, view.dimension.value);
   const dims = groups.flat();
   const range = view.range.value;
-  const columns = Math.max(1, width - gutter.left - gutter.right);
+  const wide = Math.max(1, width - gutter.left - gutter.right);
   const hasBand = view.band.value && parts.upper !== null;
   const hasError = view.error.value && parts.error !== null;
   const wanted = {
@@ -88,12 +91,12 @@ function Series({ episode, subject, view, width, height, settings, change, repor
   const { value: drawn, error } = useAnswer<Drawn>(
     async (options) => {
       const ask = (key: string | null) =>
-        key === null ? null : episode.reads.columns(key, dims, range, columns, options);
+        key === null ? null : episode.reads.columns(key, dims, range, wide, options);
       const keys = [wanted.truth, wanted.prediction, wanted.upper, wanted.lower, wanted.error, wanted.other];
       const [truth, prediction, upper, lower, strip, other] = await Promise.all(keys.map(ask));
       return { truth: truth as Columns, prediction, upper, lower, error: strip, other } as Drawn;
     },
-    [episode, ...Object.values(wanted), dims.join(), range.start, range.end, columns, arrived],
+    [episode, ...Object.values(wanted), dims.join(), range.start, range.end, wide, arrived],
   );
   const fan = useFan(episode, subject, view, hasBand ? parts : { ...parts, uncertainty: null });
   useEffect(() => {
@@ -369,14 +372,13 @@ function useFan(
         });
       const edges: Fan["edges"] =
         first === undefined ? null : second === undefined ? [edge(-1), edge(1)] : [first, second];
-      const line = (values: Numbers, dim: number): Reduced => {
-        const min = Float64Array.from({ length: steps }, (_, ahead) => {
-          const one = Number(values[ahead * dimensions + dim]);
-          return Number.isFinite(one) ? one : Number.NaN;
+      const line = (values: Numbers, dimension: number) => {
+        const samples = samplesOf(Float64Array.from(values as ArrayLike<number>, Number), {
+          width: dimensions,
+          dimension,
         });
-        const x = min.map((_, ahead) => from + ahead);
-        const counts = new Uint32Array(steps).fill(1);
-        return { original: true, x, min, max: min, flags: new Uint8Array(steps), samples: steps, counts };
+        const view = { from, to: from + steps, width: steps };
+        return columns({ pyramid: Pyramid.of(samples), samples }, stepClock(samples.length, from), view);
       };
       return { from, steps, middle, edges, line };
     },

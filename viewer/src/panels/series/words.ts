@@ -1,8 +1,5 @@
 export const words = {
   title: "Lines",
-  dimension: (number: number) => `dimension ${number}`,
-  truth: "recorded",
-  prediction: (model: string) => `predicted by ${model}`,
   error: "prediction − recorded",
   band: "Uncertainty",
   bandOf: (k: number) => `± ${k} std`,
@@ -15,7 +12,6 @@ export const words = {
   fixed: "y fixed",
   linked: "y linked",
   model: "Model",
-  hiddenDimensions: (count: number) => `${count} more dimensions: keys 1 to 9, or another panel`,
   summary: (name: string, from: string, to: string) => `${name}, steps ${from} to ${to}.`,
   extremes: (name: string, low: string, lowAt: string, high: string, highAt: string) =>
     `${name} from ${low} (step ${lowAt}) to ${high} (step ${highAt}).`,
