@@ -57,7 +57,8 @@ describe("metrics", () => {
         fc.nat(),
         (rows, cut) => {
           const column = (at: 0 | 1 | 2) => samplesOf(Float64Array.from(rows, (row) => row[at]));
-          const of = (from: number, to: number) => metrics(column(0), { mean: column(1), std: column(2) }, from, to);
+          const given = { mean: column(1), std: column(2), edges: [column(1), column(2)] as const };
+          const of = (from: number, to: number) => metrics(column(0), given, from, to);
           const middle = cut % (rows.length + 1);
           const joined = joinMetrics(of(0, middle), of(middle, rows.length));
           const whole = of(0, rows.length);
@@ -66,6 +67,7 @@ describe("metrics", () => {
           for (const key of ["mae", "rmse", "bias", "worst", "nll"] as const) {
             expect(Math.abs(joined[key] - whole[key])).toBeLessThanOrEqual(1e-9 * Math.max(1, Math.abs(whole[key])));
           }
+          expect(joined.covered).toBeCloseTo(whole.covered, 9);
           for (const k of [0, 1, 2]) expect(joined.inside[k]).toBeCloseTo(whole.inside[k] as number, 9);
         },
       ),

@@ -65,7 +65,9 @@ export function Page({ app }: { readonly app: App }) {
 function EpisodeScreen({ app, open }: { readonly app: App; readonly open: OpenEpisode }) {
   const episode = open.model.value;
   const { view } = open;
-  const { findings } = findingsOf(episode).state.value;
+  const found = findingsOf(episode);
+  const { findings } = found.state.value;
+  useEffect(() => found.watch(), [found]);
   const marks = useMemo(() => findings.flatMap(({ step }) => step ?? []), [findings]);
   useEffect(() => {
     const endPlaying = startPlaying(view, () => open.model.peek());

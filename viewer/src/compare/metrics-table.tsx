@@ -6,6 +6,7 @@ import type { EpisodeModel, Subject } from "../model/episode";
 import type { ChannelFacts } from "../model/facts";
 import type { Answer } from "../model/hooks";
 import type { ReadOptions } from "../model/reads";
+import { type Uncertainty, uncertaintiesOf } from "../model/uncertainty";
 import { comparable } from "../panels/series/parts";
 import type { Metrics } from "../plot-data/metrics";
 import type { View } from "../state/view";
@@ -37,6 +38,7 @@ export function ModelMetrics({ episode, subject, models: [a, b], view }: ModelPr
   return (
     <MetricsTable
       names={[a.model, b.model]}
+      bands={[bandOf(subject, a), bandOf(subject, b)]}
       measured={value}
       error={error}
       range={range}
@@ -87,12 +89,26 @@ export function EpisodeMetrics({ a, b, subject, other, alignment, view }: Episod
           {...about}
           title={words.predictions(shown(shared.model))}
           names={[a.facts.id, b.facts.id]}
+          bands={[bandOf(subject, shared), bandOf(other, second)]}
           measured={predictions.value}
           error={predictions.error}
         />
       )}
     </>
   );
+}
+
+type Band = Uncertainty & { kind: "band" };
+
+/** The band that a prediction gives by its edges. */
+function bandOf(subject: Subject, prediction: ChannelFacts): Band | undefined {
+  return uncertaintiesOf(subject, prediction).find((one): one is Band => one.kind === "band");
+}
+
+/** The column of the truth inside bands. */
+function coveredBy(bands: readonly (Band | undefined)[]): Column {
+  const names = new Set(bands.flatMap((band) => band?.name ?? []));
+  return { name: words.covered, hint: shown([...names].join(", ")), get: ({ covered }) => covered, text: shareText };
 }
 
 /** What is measured, as far as it is known. Each measurement reads on until `inputs` change. */
@@ -124,6 +140,8 @@ function useMeasured(
 interface TableProps {
   readonly title?: string;
   readonly names: readonly string[];
+  /** Bands given by their edges, of each name. */
+  readonly bands?: readonly (Band | undefined)[];
   readonly measured: readonly Measured[] | undefined;
   readonly error: Error | undefined;
   readonly range: { readonly start: number; readonly end: number };
@@ -172,10 +190,22 @@ function heading({ name, hint }: Column): JSX.Element {
   );
 }
 
-function MetricsTable({ title = words.metrics, names, measured, error, range, isSelection, view }: TableProps) {
+function MetricsTable({
+  title = words.metrics,
+  names,
+  bands = [],
+  measured,
+  error,
+  range,
+  isSelection,
+  view,
+}: TableProps) {
   if (error) return <p class="nothing bad">{shown(error.message)}</p>;
   if (measured === undefined) return <p class="nothing">{words.reading}</p>;
-  const more = measured.some(({ all }) => all.judged > 0) ? judged : [];
+  const more = [
+    ...(measured.some(({ all }) => all.judged > 0) ? judged : []),
+    ...(measured.some(({ all }) => all.bounded > 0) ? [coveredBy(bands)] : []),
+  ];
   const dimensions = measured[0]?.dimensions.length ?? 0;
   const rows = [
     { name: words.all, of: measured.map(({ all }) => all) },

@@ -26,6 +26,8 @@ export function joinMetrics(a: Metrics, b: Metrics): Metrics {
     inside: [inside(0), inside(1), inside(2)],
     nll: mean(a.nll, a.judged, b.nll, b.judged),
     judged,
+    covered: mean(a.covered, a.bounded, b.covered, b.bounded),
+    bounded: a.bounded + b.bounded,
   };
 }
 
@@ -40,6 +42,8 @@ export const noMetrics: Metrics = {
   inside: [Number.NaN, Number.NaN, Number.NaN],
   nll: Number.NaN,
   judged: 0,
+  covered: Number.NaN,
+  bounded: 0,
 };
 
 /** Which of two is smaller by more than rounding; null if neither is, or one of them is missing. */

@@ -3,6 +3,7 @@
 import type { EpisodeModel, Subject } from "../model/episode";
 import type { ChannelFacts } from "../model/facts";
 import type { Range, ReadOptions, Reads } from "../model/reads";
+import { uncertaintiesOf } from "../model/uncertainty";
 import { pairSteps } from "../plot-data/alignment";
 import { stepClock } from "../plot-data/clocks";
 import { columns, type Reduced } from "../plot-data/columns";
@@ -26,13 +27,18 @@ export interface Measured {
 /** Told what is known so far, a few times a second. */
 export type Tell = (measured: Measured) => void;
 
+interface Piece {
+  readonly values: Numbers;
+  readonly first: number;
+}
+
 async function read(
   reads: Reads,
   channel: ChannelFacts,
   from: number,
   to: number,
   options: ReadOptions,
-): Promise<{ values: Numbers; first: number }> {
+): Promise<Piece> {
   const first = Math.max(0, Math.min(from, channel.length));
   const end = Math.max(first, Math.min(to, channel.length));
   const window = first < end ? await reads.window(channel.key, first, end, options) : null;
@@ -42,19 +48,6 @@ async function read(
 function stepsIn({ start, end }: Range, length: number): [number, number] {
   const clamp = (position: number) => Math.max(0, Math.min(length, Math.ceil(position)));
   return [clamp(start), clamp(end)];
-}
-
-/** The standard deviation or the variance that a model gives with its prediction. */
-export function spreadOf({ uncertainties }: Subject, prediction: ChannelFacts): ChannelFacts | undefined {
-  return uncertainties.find(
-    (one) =>
-      (one.model === prediction.model || one.model === "") &&
-      /^(std|stddev|sigma|variance|var)$/.test(one.type) &&
-      one.layout === "dense" &&
-      one.problem === null &&
-      one.dimensions === prediction.dimensions &&
-      !one.hasOwnClock,
-  );
 }
 
 /** How far the prediction of a model is from the truth. */
@@ -67,27 +60,30 @@ export async function measureModel(
   tell: Tell,
 ): Promise<Measured> {
   const { channel } = subject;
-  const spread = spreadOf(subject, prediction);
+  const known = uncertaintiesOf(subject, prediction);
+  const std = known.find((one) => one.kind === "std");
+  const band = known.find((one) => one.kind === "band");
   return measure(channel, range, prediction.length, options, tell, async (from, to) => {
-    const [truth, mean, deviation] = await Promise.all([
-      read(reads, channel, from, to, options),
-      read(reads, prediction, from, to, options),
-      spread ? read(reads, spread, from, to, options) : null,
-    ]);
-    const std = deviation && deviationOf(deviation.values, spread?.type ?? "");
+    const sources = [channel, prediction, std?.channel, band?.lower, band?.upper];
+    const [truth, mean, deviation, lower, upper] = await Promise.all(
+      sources.map((one) => one && read(reads, one, from, to, options)),
+    );
     return (dimension) => {
       // Of steps with a horizon, the first value is about the step itself.
-      const of = (values: Numbers, first: number) =>
-        samplesOf(values, { width: prediction.dimensions, dimension, first });
-      const given = { mean: of(mean.values, mean.first), std: std ? of(std, deviation.first) : undefined };
-      const real = samplesOf(truth.values, { width: channel.dimensions, dimension, first: truth.first });
-      return metrics(real, given, from, to);
+      const of = ({ values, first }: Piece, width = prediction.dimensions) =>
+        samplesOf(values, { width, dimension, first });
+      const given = {
+        mean: of(mean as Piece),
+        std: deviation && of(std?.isVariance ? { ...deviation, values: roots(deviation.values) } : deviation),
+        edges: lower && upper && ([of(lower), of(upper)] as const),
+      };
+      return metrics(of(truth as Piece, channel.dimensions), given, from, to);
     };
   });
 }
 
-function deviationOf(values: Numbers, type: string): Numbers {
-  return type.startsWith("var") ? Float64Array.from(values as Float64Array, (one) => Math.sqrt(Number(one))) : values;
+function roots(values: Numbers): Numbers {
+  return Float64Array.from(values as Float64Array, (one) => Math.sqrt(Number(one)));
 }
 
 /** How far a channel of the second episode is from that of the first. */

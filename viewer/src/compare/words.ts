@@ -40,6 +40,8 @@ export const words = {
   worst: "largest",
   worstStep: "at step",
   inside: (k: number) => `within ${k} std`,
+  /** A band that is given by its edges. */
+  covered: "within the band",
   expected: ["68.3 %", "95.4 %", "99.7 %"],
   ideal: (share: string) => `ideal ${share}`,
   nll: "NLL",

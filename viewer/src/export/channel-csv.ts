@@ -3,6 +3,7 @@
 import type { EpisodeModel, Subject } from "../model/episode";
 import type { ChannelFacts } from "../model/facts";
 import type { Range, Reads } from "../model/reads";
+import { uncertaintiesOf } from "../model/uncertainty";
 import { comparable, dimensionNames } from "../panels/series/parts";
 import type { Numbers } from "../plot-data/samples";
 import { type Column, headLine, lines, numberCell, secondsCell, textCell } from "./csv";
@@ -139,29 +140,27 @@ async function valueColumns(
     columns.push({ title, cell: cells(truth, dimensions, dimension) });
   }
   for (const model of models) {
-    const spread = subject.uncertainties.find(
-      (one) =>
-        (one.model === model.model || one.model === "") &&
-        one.dimensions === model.dimensions &&
-        one.problem === null &&
-        /^(std|stddev|sigma|variance|var)$/.test(one.type),
-    );
+    const spread = uncertaintiesOf(subject, model).find(({ kind }) => kind !== "line");
     const mean = await read(model.key, model.length);
-    const spreads = spread ? await read(spread.key, spread.length) : null;
-    const isVariance = spread?.type.startsWith("var") ?? false;
+    const ofBand = spread?.kind === "band" ? [spread.lower, spread.upper] : null;
+    const sources = spread?.kind === "std" ? [spread.channel] : (ofBand ?? []);
+    const [first, second] = await Promise.all(sources.map(({ key, length }) => read(key, length)));
+    const isVariance = spread?.kind === "std" && spread.isVariance;
     for (let dimension = 0; dimension < dimensions; dimension++) {
       const name = `${dimensions === 1 ? channel.id : `${channel.id}[${names[dimension]}]`} ${model.model || "prediction"}`;
       // Of steps with a horizon, the first value is about the step itself.
       columns.push({ title: name, cell: cells(mean, model.dimensions, dimension) });
-      if (spreads === null) continue;
+      if (first === undefined) continue;
       const edge = (sign: number) => (row: number) => {
         const at = row * model.dimensions + dimension;
-        const [middle, wide] = [mean[at], spreads[at]];
+        const [middle, wide] = [mean[at], first[at]];
         if (middle === undefined || wide === undefined) return "";
         const deviation = isVariance ? Math.sqrt(Number(wide)) : Number(wide);
         return numberCell(Number(middle) + sign * k * deviation, false);
       };
-      columns.push({ title: `${name} lower`, cell: edge(-1) }, { title: `${name} upper`, cell: edge(1) });
+      const stored = second && [first, second].map((values) => cells(values, model.dimensions, dimension));
+      const [lower, upper] = stored ?? [edge(-1), edge(1)];
+      columns.push({ title: `${name} lower`, cell: lower }, { title: `${name} upper`, cell: upper });
     }
   }
   return columns;

@@ -29,6 +29,8 @@ export interface Columns {
   readonly factor: number;
   /** Which part of the channel was read so far, 0 to 1. Ask again when `arrived` counts up. */
   readonly read: number;
+  /** How far off positions may be, in steps, if the times of a very long channel are estimates; 0 if they are known. */
+  readonly timesOff: number;
 }
 
 /** The values of some entries. */
@@ -64,6 +66,8 @@ export interface Reads extends FileReads {
   columns(key: string, dims: readonly number[], range: Range, width: number, options?: ReadOptions): Promise<Columns>;
   /** Counts up when more of a channel was read. Hooks (model/hooks.ts) ask again then. */
   arrived(key: string): ReadonlySignal<number>;
+  /** The whole channel in columns as far as plots have read it, without reading more; null if none has. */
+  known(key: string, width: number, options?: ReadOptions): Promise<Columns | null>;
   /** Exact values of the entries from `start` up to `end`. */
   window(key: string, start: number, end: number, options?: ReadOptions): Promise<Window>;
   /** The entry that holds at a position of the axis (the last one that is not after it), or −1 before the first. */

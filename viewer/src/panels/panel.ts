@@ -4,6 +4,7 @@ import type { JsonObject } from "@shard-format/core";
 import type { ComponentType } from "preact";
 import type { EpisodeModel, Subject } from "../model/episode";
 import type { View } from "../state/view";
+import type { MakeTable } from "./table";
 
 export interface PanelProps {
   readonly episode: EpisodeModel;
@@ -43,6 +44,8 @@ export interface Panel {
   /** Whether the panel has the time axis from left to right, or shows one moment. Moments stand side by side. */
   readonly isOverTime: boolean;
   readonly component: ComponentType<PanelProps>;
+  /** What the drawing shows as numbers. Panels that write all of it as text have none. */
+  readonly table?: MakeTable;
 }
 
 /** Every plot over time leaves these margins, so that stacked plots share their left and right edges. */

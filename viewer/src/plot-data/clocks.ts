@@ -3,6 +3,8 @@
 /** The positions of the samples of a channel on the x axis, in steps or in seconds. They never decrease. */
 export interface Clock {
   readonly length: number;
+  /** How far off a position may be, if most of them are estimates. */
+  readonly off?: number;
   /** How many times are earlier than the one before them. They are drawn at the latest time until then. */
   readonly backwards: number;
   at(step: number): number;
@@ -71,6 +73,38 @@ export function secondsClock(seconds: Float64Array): Clock {
     at: (step) => seconds[step] as number,
     index: (x) => lowerBound(seconds, x),
   };
+}
+
+/**
+ * A clock of which only the times of some steps are known, the first and the last among them: the others are taken to
+ * be even in between. `off` is how far off that would be at a known step, of its neighbours alone: the largest of all.
+ */
+export function sampledClock(steps: Float64Array, times: Float64Array): Clock & { readonly off: number } {
+  const { backwards } = secondsClock(times);
+  const length = (steps.at(-1) ?? -1) + 1;
+  const between = (step: number, low: number, high: number) => {
+    const [from, to] = [steps[low] as number, steps[high] as number];
+    const [start, end] = [times[low] as number, times[high] as number];
+    return step < to ? Math.min(end, start + ((end - start) * (step - from)) / (to - from)) : end;
+  };
+  let off = 0;
+  for (let i = 1; i + 1 < steps.length; i++) {
+    off = Math.max(off, Math.abs((times[i] as number) - between(steps[i] as number, i - 1, i + 1)));
+  }
+  const at = (step: number) => {
+    const high = Math.min(Math.max(1, lowerBound(steps, step)), steps.length - 1);
+    return between(step, Math.max(0, high - 1), high);
+  };
+  const index = (x: number) => {
+    let low = 0;
+    for (let high = length; low < high; ) {
+      const middle = Math.floor((low + high) / 2);
+      if (at(middle) < x) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  };
+  return { length, backwards, off, at, index };
 }
 
 /** The step whose sample is nearest to a position, the earlier one of two; −1 of a clock without samples. */

@@ -2,10 +2,11 @@
 
 import { type Samples, valueAt } from "./samples";
 
-/** A prediction of one dimension. `std` is its standard deviation, if the model gives one. */
+/** A prediction of one dimension. `std` is its standard deviation, `edges` are those of a band, if the model gives them. */
 export interface Prediction {
   readonly mean: Samples;
   readonly std?: Samples | undefined;
+  readonly edges?: readonly [lower: Samples, upper: Samples] | undefined;
 }
 
 /** What a selection comes to. What has no value is NaN: of no samples, or without a standard deviation. */
@@ -27,6 +28,9 @@ export interface Metrics {
   readonly nll: number;
   /** Steps with a standard deviation above 0, which `inside` and `nll` are about. */
   readonly judged: number;
+  /** The share of truth between the edges of the band, of the steps that have both: `bounded`. */
+  readonly covered: number;
+  readonly bounded: number;
 }
 
 /**
@@ -35,7 +39,7 @@ export interface Metrics {
  */
 export function metrics(
   truth: Samples,
-  { mean, std }: Prediction,
+  { mean, std, edges }: Prediction,
   from: number,
   to: number,
   pairs?: Int32Array,
@@ -51,6 +55,7 @@ export function metrics(
   let judged = 0;
   let likelihood = 0;
   const within = [0, 0, 0];
+  let [bounded, covered] = [0, 0];
   for (let step = from; step < to; step++) {
     const other = pairs === undefined ? step : (pairs[step - from] ?? -1);
     const error = valueAt(mean, other) - valueAt(truth, step);
@@ -68,6 +73,13 @@ export function metrics(
     if (!(size <= worst)) {
       worst = size;
       worstStep = step;
+    }
+    if (edges !== undefined) {
+      const [low, high] = [valueAt(edges[0], other), valueAt(edges[1], other)];
+      const value = valueAt(truth, step);
+      // An infinite edge is an edge.
+      if (!Number.isNaN(low) && !Number.isNaN(high)) bounded++;
+      if (low <= value && value <= high) covered++;
     }
     const deviation = std === undefined ? Number.NaN : valueAt(std, other);
     if (!(deviation > 0 && deviation < Infinity)) continue;
@@ -88,6 +100,8 @@ export function metrics(
     inside: [share(0), share(1), share(2)],
     nll: judged === 0 ? Number.NaN : likelihood,
     judged,
+    covered: bounded === 0 ? Number.NaN : covered / bounded,
+    bounded,
   };
 }
 

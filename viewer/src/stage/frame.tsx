@@ -14,6 +14,7 @@ import * as format from "../ui/format";
 import { Guard } from "../ui/guard";
 import { Icon } from "../ui/icons";
 import { words } from "../words";
+import { DataTable } from "./data-table";
 import { useGestures } from "./gestures";
 import { fittingPanels, panelOf } from "./layout";
 
@@ -64,12 +65,15 @@ export function Frame({ app, episode, subject, view, width, moments, hide, box }
   const { reducedBy = 1, note, problem, summary } = status.value;
   const name = shown(channel.id);
   const about = `about-${subject.key}`;
+  const tableId = `table-${subject.key}`;
+  const hasTable = panel?.table !== undefined && settings["table"] === true;
   return (
     <section
       ref={frame}
       class={`panel ${panel?.isOverTime ? "over-time" : "moment"}`}
       data-panel={subject.key}
       aria-label={name}
+      aria-describedby={about}
     >
       <header class="panel-head">
         <h3 title={shown(channel.key)}>{name}</h3>
@@ -99,6 +103,19 @@ export function Frame({ app, episode, subject, view, width, moments, hide, box }
               ))}
             </select>
           )}
+          {panel?.table !== undefined && (
+            <button
+              type="button"
+              class="tool small"
+              aria-label={stage.tableOf(name)}
+              aria-expanded={hasTable}
+              aria-controls={hasTable ? tableId : undefined}
+              title={stage.table}
+              onClick={() => change({ ...settings, table: !hasTable })}
+            >
+              <Icon name="table" />
+            </button>
+          )}
           <button
             type="button"
             class="tool small"
@@ -110,7 +127,7 @@ export function Frame({ app, episode, subject, view, width, moments, hide, box }
           </button>
         </span>
       </header>
-      <div ref={body} class="panel-body" style={{ height: `${height}px` }} aria-describedby={about}>
+      <div ref={body} class="panel-body" style={{ height: `${height}px` }}>
         {problem !== undefined && <p class="panel-problem">{shown(problem)}</p>}
         {channel.problem !== null && <p class="panel-problem">{shown(channel.problem)}</p>}
         {panel === undefined && channel.problem === null && <p class="nothing">{stage.noPanel}</p>}
@@ -129,6 +146,17 @@ export function Frame({ app, episode, subject, view, width, moments, hide, box }
           </Guard>
         )}
       </div>
+      {panel !== undefined && hasTable && isNear.value && (
+        <DataTable
+          id={tableId}
+          name={name}
+          panel={panel}
+          episode={episode}
+          subject={subject}
+          view={view}
+          settings={settings}
+        />
+      )}
       <p id={about} class="hidden">
         {summary ?? ""}
       </p>

@@ -1,12 +1,19 @@
 // One opened episode: answers what panels ask.
 
 import { type JsonObject, ShardError, type TypedArray } from "@shard-format/core";
-import { type Channel, type Episode, type Overviews, openOverviews, type Residual } from "@shard-format/core/wshard";
+import {
+  type Channel,
+  type Episode,
+  type Overview,
+  type Overviews,
+  openOverviews,
+  type Residual,
+} from "@shard-format/core/wshard";
 import { loadZstd } from "@shard-format/core/zstd";
 import { type Derived, parseDerived } from "../model/derived";
 import type { ChannelFacts, EpisodeFacts, Interval } from "../model/facts";
 import type { Columns, Extent, Range, ReadOptions, Window } from "../model/reads";
-import { type Clock, regularClock, secondsClock, stepAt, stepClock } from "../plot-data/clocks";
+import { type Clock, regularClock, sampledClock, secondsClock, stepAt, stepClock } from "../plot-data/clocks";
 import { Pyramid } from "../plot-data/pyramid";
 import type { Numbers } from "../plot-data/samples";
 import { episodeFacts, type Readable, readables } from "./facts";
@@ -24,6 +31,8 @@ const smallStep = 4096;
 const longChannel = 1 << 20;
 /** A channel with its own clock needs a position for each entry. */
 const mostClocked = 1 << 23;
+/** Of a longer one without an overview, so many times are read. */
+const sampledTimes = 129;
 
 export interface Origin {
   /** The row of the table. */
@@ -42,7 +51,7 @@ export class OpenEpisode {
   readonly #lines = new Lru<Promise<Lines>>(mostLines);
   readonly #turns = new Turns(3);
   #overviews: Promise<Overviews | null> | undefined;
-  #stepSeconds: Promise<Float64Array> | undefined;
+  #stepSeconds: Promise<Clock> | undefined;
 
   constructor(
     readonly handle: number,
@@ -147,50 +156,81 @@ export class OpenEpisode {
       const start = (Number(startNs - timebase.epochNs) / 1e9) * timebase.tickHz;
       return regularClock(length, samplingRateHz / timebase.tickHz, start);
     }
-    if (length > mostClocked) {
-      const expected = `at most ${mostClocked} entries`;
-      throw new ShardError("limit_exceeded", "a clock is too long to show", {
-        entry: channel.block,
-        expected,
-        found: length,
-      });
+    const { tickHz } = timebase;
+    const clock = channel.clockBlock();
+    if (clock === null && (startNs === null || samplingRateHz === null)) return stepClock(length);
+    // Without a rate nobody knows where the entries are: they are spread over the episode.
+    if (stored.timestamps === null && !tickHz) return regularClock(length, length / Math.max(1, this.episode.length));
+    const read = (from: number, to: number) => channel.timestampsNs(from, to);
+    const times = await this.#secondsOf(clock?.name ?? "", length, read);
+    let place = (time: number) => time * (tickHz ?? 0);
+    let stepsOff = 0;
+    if (stored.timestamps !== null) {
+      const steps = await this.#timesOfSteps();
+      const last = steps.length - 1;
+      stepsOff = last > 0 ? ((steps.off ?? 0) * last) / (steps.at(last) - steps.at(0)) : 0;
+      let step = 0;
+      place = (time) => {
+        if (times.steps !== null) step = Math.max(0, stepAt(steps, time));
+        while (step < last && steps.at(step + 1) <= time) step++;
+        while (step > 0 && steps.at(step) > time) step--;
+        return step + partOfStep(steps, step, time);
+      };
     }
-    const times = await channel.timestampsNs();
-    if (times === null) return stepClock(length);
-    const { epochNs, tickHz } = this.episode.timebase;
-    const positions = new Float64Array(length);
-    const { clocks } = this.episode;
-    if (clocks.timestamps === null) {
-      // Without a rate nobody knows where the entries are: they are spread over the episode.
-      const rate = tickHz ?? 0;
-      for (let at = 0; at < length; at++) {
-        positions[at] =
-          rate > 0 ? (Number((times[at] as bigint) - epochNs) / 1e9) * rate : (at * this.episode.length) / length;
-      }
-      return secondsClock(positions);
-    }
-    const steps = await this.#timesOfSteps();
-    for (let at = 0, step = 0; at < length; at++) {
-      const time = Number((times[at] as bigint) - epochNs) / 1e9;
-      while (step + 1 < steps.length && (steps[step + 1] as number) <= time) step++;
-      while (step > 0 && (steps[step] as number) > time) step--;
-      positions[at] = step + partOfStep(steps, step, time);
-    }
-    return secondsClock(positions);
+    const positions = times.seconds.map(place);
+    if (times.steps === null) return secondsClock(positions);
+    const sampled = sampledClock(times.steps, positions);
+    return { ...sampled, off: sampled.off + stepsOff };
   }
 
   /** Seconds of all steps after the epoch. */
-  #timesOfSteps(): Promise<Float64Array> {
+  #timesOfSteps(): Promise<Clock> {
     this.#stepSeconds ??= (async () => {
-      const { length, timebase } = this.episode;
-      if (length > mostClocked) {
-        const expected = `at most ${mostClocked} steps`;
-        throw new ShardError("limit_exceeded", "the clock of the steps is too long", { expected, found: length });
-      }
-      const times = (await this.episode.timesNs()) ?? new BigInt64Array(0);
-      return Float64Array.from(times, (time) => Number(time - timebase.epochNs) / 1e9);
+      const { length } = this.episode;
+      const read = (from: number, to: number) => this.episode.timesNs(from, to);
+      const { seconds, steps } = await this.#secondsOf("time/timestamps_ns", length, read);
+      return steps === null ? secondsClock(seconds) : sampledClock(steps, seconds);
     })();
     return this.#stepSeconds;
+  }
+
+  /**
+   * The entries of a clock in seconds after the epoch: all of them, or those of some steps of a clock that is too long:
+   * the first of each bucket of its overview, or as many as may be asked for one by one.
+   */
+  async #secondsOf(
+    block: string,
+    length: number,
+    read: (from: number, to: number) => Promise<BigInt64Array | null>,
+  ): Promise<{ readonly seconds: Float64Array; readonly steps: Float64Array | null }> {
+    const { epochNs } = this.episode.timebase;
+    const inSeconds = (times: ArrayLike<bigint>) => Float64Array.from(times, (time) => Number(time - epochNs) / 1e9);
+    if (length <= mostClocked) return { seconds: inSeconds((await read(0, length)) ?? []), steps: null };
+    const overview = await this.#readOverview(block);
+    if (overview !== null) {
+      const { stepsPerBucket, minima, maxima } = overview;
+      const steps = Float64Array.from({ length: minima.length }, (_, at) => at * stepsPerBucket);
+      const ends = [...minima, maxima.at(-1)] as bigint[];
+      return { seconds: inSeconds(ends), steps: Float64Array.of(...steps, length - 1) };
+    }
+    const owner = this.episode.files.find((file) => file.has(block));
+    if (owner !== undefined && owner.entry(block).codec !== "none" && !(await owner.seekFrames(block))) {
+      throw new ShardError("limit_exceeded", "a clock that is compressed in one piece is too long to show", {
+        entry: block,
+        expected: `at most ${mostClocked} entries, frames (wshard repack), or an overview (wshard repack --overview)`,
+        found: length,
+      });
+    }
+    const steps = Float64Array.from({ length: sampledTimes }, (_, at) =>
+      Math.round((at * (length - 1)) / (sampledTimes - 1)),
+    );
+    const times: bigint[] = [];
+    // A few at a time: each is a request where the file is far away.
+    for (let first = 0; first < sampledTimes; first += 8) {
+      const some = Array.from(steps.subarray(first, first + 8), (step) => read(step, step + 1));
+      for (const time of await Promise.all(some)) times.push(time?.[0] ?? 0n);
+    }
+    return { seconds: inSeconds(times), steps };
   }
 
   // --- what panels ask
@@ -204,6 +244,11 @@ export class OpenEpisode {
   ): Promise<Columns> {
     const lines = await this.#linesOf(key);
     return lines.columns(dims, range, width, options);
+  }
+
+  /** The whole channel, as far as plots have read it; null if none has. Nothing is read. */
+  async known(key: string, width: number): Promise<Columns | null> {
+    return (await this.#lines.get(key)?.catch(() => undefined))?.known(width) ?? null;
   }
 
   async extent(key: string, dims: readonly number[]): Promise<readonly Extent[]> {
@@ -268,10 +313,8 @@ export class OpenEpisode {
   /** The extremes of a long channel, which a file beside the episode may have, by dimension. */
   async #overview({ facts }: Readable): Promise<readonly Pyramid[] | null> {
     if (facts.bytes < longChannel || this.origin.isUnfinished) return null;
-    // What is wrong with an overview is no reason not to show the episode (W-OVW-8).
-    this.#overviews ??= openOverviews(this.episode, { zstd: loadZstd }).catch(() => null);
-    const found = await (await this.#overviews)?.read(facts.key).catch(() => null);
-    if (!found) return null;
+    const found = await this.#readOverview(facts.key);
+    if (found === null) return null;
     const { length, stepsPerBucket, buckets, minima, maxima } = found;
     const part = (values: TypedArray, dim: number) => {
       return { values: values as Numbers, offset: dim * buckets, stride: 1, first: 0, length: buckets };
@@ -279,6 +322,12 @@ export class OpenEpisode {
     return Array.from({ length: facts.dimensions }, (_, dim) =>
       Pyramid.ofOverview(length, stepsPerBucket, part(minima, dim), part(maxima, dim)),
     );
+  }
+
+  /** What is wrong with an overview is no reason not to show the episode (W-OVW-8). */
+  async #readOverview(block: string): Promise<Overview | null> {
+    this.#overviews ??= openOverviews(this.episode, { zstd: loadZstd }).catch(() => null);
+    return (await (await this.#overviews)?.read(block).catch(() => null)) ?? null;
   }
 
   async window(key: string, start: number, stop: number, options: ReadOptions): Promise<Window> {
@@ -341,7 +390,7 @@ export class OpenEpisode {
     const { unit, intervals } = await lane.read();
     const { tickHz, epochNs } = this.episode.timebase;
     const isTimed = unit === "ns";
-    const steps = isTimed && this.episode.clocks.timestamps !== null ? secondsClock(await this.#timesOfSteps()) : null;
+    const steps = isTimed && this.episode.clocks.timestamps !== null ? await this.#timesOfSteps() : null;
     const toStep = (value: bigint): number => {
       if (!isTimed) return Number(value);
       const seconds = Number(value - epochNs) / 1e9;
@@ -403,9 +452,9 @@ function owned<T extends TypedArray>(values: T): T {
 }
 
 /** How far a time is between a step and the next, 0 to 1; before the first and after the last, in the steps next to it. */
-function partOfStep(steps: Float64Array, step: number, time: number): number {
+function partOfStep(steps: Clock, step: number, time: number): number {
   const at = Math.min(step, steps.length - 2);
   if (at < 0) return 0;
-  const gap = (steps[at + 1] as number) - (steps[at] as number);
-  return gap > 0 ? (time - (steps[step] as number)) / gap : 0;
+  const gap = steps.at(at + 1) - steps.at(at);
+  return gap > 0 ? (time - steps.at(step)) / gap : 0;
 }

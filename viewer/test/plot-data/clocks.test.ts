@@ -4,6 +4,7 @@ import { commonLabels, labelShift, pairSteps } from "../../src/plot-data/alignme
 import {
   nearest,
   regularClock,
+  sampledClock,
   secondsClock,
   secondsSince,
   stepAt,
@@ -28,6 +29,18 @@ describe("a clock", () => {
       fc
         .array(fc.double({ min: -1e6, max: 1e6 }), { maxLength: 200 })
         .map((list) => secondsClock(Float64Array.from(list))),
+      fc
+        .array(fc.tuple(fc.integer({ min: 1, max: 50 }), fc.double({ min: -1e6, max: 1e6, noNaN: true })), {
+          minLength: 1,
+        })
+        .map((list) => {
+          let step = 0;
+          const steps = Float64Array.from(list, ([gap], at) => (at === 0 ? 0 : (step += gap)));
+          return sampledClock(
+            steps,
+            Float64Array.from(list, ([, time]) => time),
+          );
+        }),
     );
     const places = fc.tuple(fc.nat(500), fc.constantFrom(-1e-9, 0, 1e-9, 1));
     fc.assert(

@@ -29,6 +29,19 @@ describe("the metrics of a prediction", () => {
       inside: [0.5, 0.75, 0.75],
       nll: expect.closeTo(nll, 12),
       judged: 4,
+      covered: Number.NaN,
+      bounded: 0,
+    });
+  });
+
+  test("count the truth between the edges of a band, edges included, and only where both are there", () => {
+    const edges = [samples(0, 1, 2, Number.NaN, -Infinity), samples(1, 1, 3, 5, 0)] as const;
+    const found = metrics(samples(1, 1, 4, 4, -9), { mean: samples(0, 0, 0, 0, 0), edges }, 0, 5);
+    expect(found).toMatchObject({
+      covered: 3 / 4,
+      bounded: 4,
+      judged: 0,
+      inside: [Number.NaN, Number.NaN, Number.NaN],
     });
   });
 

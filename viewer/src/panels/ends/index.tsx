@@ -10,6 +10,7 @@ import { colour } from "../../ui/colours";
 import { value as numberText } from "../../ui/format";
 import { clipped, drawAxis, plotArea, type Scene, TimeCanvas } from "../../ui/time-canvas";
 import { gutter, type Panel, type PanelProps } from "../panel";
+import { overTime } from "../table";
 import { marks, Returns } from "./returns";
 import { words } from "./words";
 import "./ends.css";
@@ -28,6 +29,11 @@ export const ends: Panel = {
   height: ({ channel }: Subject) => (channel.lane === "reward" ? 180 : 64),
   isOverTime: true,
   component: Ends,
+  table: overTime(({ episode }) =>
+    (["reward", "terminated", "truncated"] as const).flatMap((lane) =>
+      episode.lane(lane).flatMap(({ key, problem }) => (problem === null ? [{ name: words[lane], key }] : [])),
+    ),
+  ),
 };
 
 function Ends({ episode, subject, view, width, height, settings, change, report }: PanelProps): JSX.Element {

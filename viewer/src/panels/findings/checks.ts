@@ -2,6 +2,8 @@
 // afford itself. The codes are the doctor's.
 
 import type { JsonObject } from "@shard-format/core";
+import type { Columns } from "../../model/reads";
+import { MINUS, MISSING, PLUS } from "../../plot-data/extent";
 import { value as numberText } from "../../ui/format";
 import { words } from "./words";
 
@@ -153,6 +155,24 @@ export class ChannelCheck {
     }
     return found;
   }
+}
+
+/** What the columns of a whole channel tell, which do not have each value. */
+export function checkKnown(block: string, { lines }: Columns): Finding[] {
+  const places = lines.flatMap(({ flags, x }) => {
+    const at = flags.findIndex((flag) => (flag & (MISSING | PLUS | MINUS)) !== 0);
+    const [first = 0, second = first + 1] = x;
+    return at < 0
+      ? []
+      : [{ step: Math.max(0, Math.ceil((x[at] as number) - (second - first) / 2)), run: second - first }];
+  });
+  return places
+    .sort((a, b) => a.step - b.step)
+    .slice(0, 1)
+    .map(({ step, run }) => ({
+      ...{ code: "not_finite", severity: "warning", message: words.someNotFinite, block },
+      ...{ step, run: Math.max(1, Math.ceil(run)), count: null, advice: "", isOwn: true },
+    }));
 }
 
 /** Where the times of steps run backwards. */

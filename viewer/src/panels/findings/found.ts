@@ -1,10 +1,10 @@
 // The findings of an open episode: asked for once, then shared by the panel, the inspector and the time line.
 
-import { type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { EpisodeModel } from "../../model/episode";
 import type { ChannelFacts } from "../../model/facts";
 import type { Reads } from "../../model/reads";
-import { ChannelCheck, checkTimes, type Finding, joinFindings, parseDoctor } from "./checks";
+import { ChannelCheck, checkKnown, checkTimes, type Finding, joinFindings, parseDoctor } from "./checks";
 import { words } from "./words";
 
 export interface Found {
@@ -22,17 +22,30 @@ const mostTogether = 16 << 20;
 /** Values that are read at once. */
 const piece = 1 << 18;
 const mostTimes = 1 << 22;
+/** What is checked before somebody asks, for the time line: of one channel and in all, as stored, and times. */
+const quietChannel = 256 << 10;
+const quietTogether = 1 << 20;
+const quietTimes = 1 << 16;
+/** Milliseconds without anything new after which the page has time. */
+const rest = 1500;
 
 export class FoundSoFar {
   readonly #state: Signal<Found>;
   readonly #own: Finding[];
   readonly #planned: readonly ChannelFacts[];
+  readonly #able: readonly ChannelFacts[];
+  /** Those that were read for the checks, or are being read. */
+  readonly #read = new Set<ChannelFacts>();
+  /** What can be told of other channels by what plots have read of them. */
+  readonly #seen = new Map<ChannelFacts, readonly Finding[]>();
   #isStarted = false;
+  #hasTimes = false;
   #doctor: readonly Finding[] = [];
 
   constructor(readonly episode: EpisodeModel) {
-    const { now, later } = plan(episode.facts.channels);
+    const { now, later } = plan(episode.facts.channels, mostChannel, mostTogether);
     this.#planned = now;
+    this.#able = [...now, ...later];
     this.#own = problems(episode);
     this.#state = signal({ findings: this.#own, checked: 0, planned: now.length, waiting: later, hasDoctor: false });
   }
@@ -52,15 +65,43 @@ export class FoundSoFar {
       },
       () => undefined, // without the server's report, our own checks are there
     );
-    void this.#checkTimes();
+    void this.#checkTimes(mostTimes);
     void this.#check(this.#planned);
   }
 
-  async #checkTimes(): Promise<void> {
+  /** Looks, whenever nothing new has arrived for a while, at what is there anyway and at what costs little. */
+  watch(): () => void {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const stop = effect(() => {
+      for (const { key } of this.#able) this.episode.reads.arrived(key).value;
+      clearTimeout(timer);
+      timer = setTimeout(() => void this.#look(), rest);
+    });
+    return () => {
+      stop();
+      clearTimeout(timer);
+    };
+  }
+
+  async #look(): Promise<void> {
     const { reads, facts } = this.episode;
-    if (!facts.hasTimestamps) return;
+    if (facts.length <= quietTimes) await this.#checkTimes(quietTimes);
+    await this.#check(plan(this.#able, quietChannel, quietTogether).now);
+    for (const channel of this.#able) {
+      if (this.#read.has(channel)) continue;
+      // Who plots the channel says what is wrong with it.
+      const known = await reads.known(channel.key, 1024).catch(() => null);
+      if (known !== null) this.#seen.set(channel, checkKnown(channel.key, known));
+    }
+    this.#tell({});
+  }
+
+  async #checkTimes(most: number): Promise<void> {
+    const { reads, facts } = this.episode;
+    if (!facts.hasTimestamps || this.#hasTimes) return;
+    this.#hasTimes = true;
     // Panels say it where times cannot be read.
-    const times = await reads.times(0, Math.min(facts.length, mostTimes)).catch(() => null);
+    const times = await reads.times(0, Math.min(facts.length, most)).catch(() => null);
     this.#own.push(...(times === null ? [] : checkTimes(times)));
     this.#tell({});
   }
@@ -74,13 +115,16 @@ export class FoundSoFar {
 
   async #check(channels: readonly ChannelFacts[]): Promise<void> {
     for (const channel of channels) {
+      if (this.#read.has(channel)) continue;
+      this.#read.add(channel);
       this.#own.push(...(await checkChannel(this.episode.reads, channel)));
+      this.#seen.delete(channel);
       this.#tell({ checked: this.#state.peek().checked + 1 });
     }
   }
 
   #tell(change: Partial<Found>): void {
-    const findings = joinFindings(this.#doctor, this.#own);
+    const findings = joinFindings(this.#doctor, [...this.#own, ...[...this.#seen.values()].flat()]);
     this.#state.value = { ...this.#state.peek(), ...change, findings };
   }
 }
@@ -109,7 +153,11 @@ function problems({ facts }: EpisodeModel): Finding[] {
 const blank = { step: null, run: 1, count: null, advice: "", isOwn: true } as const;
 
 /** Only numbers that a plot would show; small ones first. */
-function plan(channels: readonly ChannelFacts[]): { now: ChannelFacts[]; later: ChannelFacts[] } {
+function plan(
+  channels: readonly ChannelFacts[],
+  mostEach: number,
+  mostTogether: number,
+): { now: ChannelFacts[]; later: ChannelFacts[] } {
   const lanes = ["signal", "action", "reward", "omen", "uncert"];
   const able = channels
     .filter(
@@ -118,7 +166,7 @@ function plan(channels: readonly ChannelFacts[]): { now: ChannelFacts[]; later: 
     .sort((a, b) => a.storedBytes - b.storedBytes);
   let together = 0;
   const now = able.filter((one) => {
-    if (one.storedBytes > mostChannel || together + one.storedBytes > mostTogether) return false;
+    if (one.storedBytes > mostEach || together + one.storedBytes > mostTogether) return false;
     together += one.storedBytes;
     return true;
   });

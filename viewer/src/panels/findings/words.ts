@@ -19,6 +19,7 @@ export const words = {
       ...(nan > 0 ? [`${nan.toLocaleString("en")} values are NaN`] : []),
       ...(infinite > 0 ? [`${infinite.toLocaleString("en")} values are infinite`] : []),
     ].join(", "),
+  someNotFinite: "some values are NaN or infinite; the first are near this step",
   constant: (dimensions: readonly number[], value: string, all: number) =>
     all === 1
       ? `all values are ${value}`

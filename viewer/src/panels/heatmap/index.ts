@@ -1,6 +1,7 @@
 import type { ChannelFacts } from "../../model/facts";
 import { controlsHeight } from "../controls";
 import type { Panel } from "../panel";
+import { values } from "../table";
 import { Heatmap, mostDimensions } from "./Heatmap";
 import { words } from "./words";
 
@@ -10,6 +11,7 @@ export const heatmap: Panel = {
   title: words.title,
   isOverTime: true,
   component: Heatmap,
+  table: values,
   fits: ({ channel }) => score(channel),
   height: ({ channel }) => Math.min(320, Math.max(120, channel.dimensions * 3)) + controlsHeight,
 };

@@ -1,6 +1,9 @@
 import type { ChannelFacts } from "../../model/facts";
+import { samplesOf } from "../../plot-data/samples";
+import { words as common } from "../../words";
 import { controlsHeight } from "../controls";
 import type { Panel } from "../panel";
+import { atCursor, interleaved } from "../table";
 import { Image } from "./Image";
 import { isColour, pictureOf } from "./pixels";
 import { words } from "./words";
@@ -18,6 +21,17 @@ export const image: Panel = {
     const needsControls = predictions.length > 0 || !isColour(channel, picture);
     return 260 + (needsControls ? controlsHeight : 0);
   },
+  table: atCursor((channel) => {
+    const picture = pictureOf(channel);
+    if (picture === null) return [];
+    const { planes, channelFirst, height, width } = picture;
+    const size = height * width;
+    const { colours, value } = common.numbers;
+    // The bytes that decoders add to each pixel say nothing.
+    const names = planes === 1 ? [value] : colours.slice(0, channel.layout === "video" ? 3 : planes);
+    if (!channelFirst) return interleaved(names, planes);
+    return names.map((name, at) => ({ name, of: (all) => samplesOf(all.subarray(at * size, (at + 1) * size)) }));
+  }),
 };
 
 function score(channel: ChannelFacts): number {

@@ -1,6 +1,7 @@
 import type { ChannelFacts } from "../../model/facts";
 import { heatmap } from "../heatmap";
 import type { Panel, PanelProps } from "../panel";
+import { values } from "../table";
 import { Codes, listHeight } from "./Codes";
 import { Embedding, projectionHeight } from "./Embedding";
 import { words } from "./words";
@@ -16,6 +17,7 @@ export const latent: Panel = {
   isOverTime: true,
   component: (props: PanelProps) => (areCodes(props.subject.channel) ? <Codes {...props} /> : <Embedding {...props} />),
   fits: ({ channel }) => score(channel),
+  table: values,
   height(subject, settings) {
     const { channel } = subject;
     if (areCodes(channel)) return listHeight + Math.max(40, Math.min(160, 20 * channel.dimensions));

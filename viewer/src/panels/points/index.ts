@@ -1,6 +1,8 @@
 import type { ChannelFacts } from "../../model/facts";
+import { words as common } from "../../words";
 import { controlsHeight } from "../controls";
 import type { Panel } from "../panel";
+import { atCursor, interleaved } from "../table";
 import { Points } from "./Points";
 import { words } from "./words";
 
@@ -12,6 +14,9 @@ export const points: Panel = {
   component: Points,
   fits: ({ channel }) => score(channel),
   height: () => 300 + controlsHeight,
+  table: atCursor(({ shape }) =>
+    interleaved(Array.from({ length: shape.at(-1) ?? 3 }, (_, at) => "xyz"[at] ?? common.numbers.column(at))),
+  ),
 };
 
 function score({ layout, shape, horizon, dtype }: ChannelFacts): number {

@@ -1,5 +1,6 @@
 // Residuals: where a signal bends as a strip for each dimension, or how far a prediction was off as bars.
 
+import type { JsonObject } from "@shard-format/core";
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import type { EpisodeModel, Subject } from "../../model/episode";
@@ -12,6 +13,7 @@ import { value as numberText } from "../../ui/format";
 import { shareText } from "../../ui/ticks";
 import { clipped, type Scene, TimeCanvas } from "../../ui/time-canvas";
 import { gutter, type Panel, type PanelProps } from "../panel";
+import { overTime } from "../table";
 import { type Agreement, compareCodes, compareSigns, scaleAt, shares, subject as subjectOf } from "./residuals";
 import { words } from "./words";
 import "./residual.css";
@@ -31,7 +33,16 @@ export const residual: Panel = {
   },
   isOverTime: true,
   component: Residual,
+  table: overTime(({ subject, settings }) => {
+    const chosen = chosenOf(subject, settings);
+    return chosen === undefined ? [] : [{ name: shown(words.of(chosen.type, chosen.model)), key: chosen.key }];
+  }),
 };
+
+function chosenOf(subject: Subject, settings: JsonObject): ChannelFacts | undefined {
+  const all = residualsOf(subject);
+  return all.find((one) => one.key === settings["residual"]) ?? all[0];
+}
 
 function residualsOf({ channel, residuals }: Subject): readonly ChannelFacts[] {
   return channel.lane === "residual" ? [channel, ...residuals] : residuals;
@@ -39,7 +50,7 @@ function residualsOf({ channel, residuals }: Subject): readonly ChannelFacts[] {
 
 function Residual({ episode, subject, view, width, height, settings, change, report }: PanelProps): JSX.Element | null {
   const all = residualsOf(subject);
-  const chosen = all.find((one) => one.key === settings["residual"]) ?? all[0];
+  const chosen = chosenOf(subject, settings);
   const range = view.range.value;
   const { value, error } = useResidual(episode, subject, chosen, range, width - gutter.left - gutter.right);
   const cursor = Math.floor(view.cursor.value);

@@ -3,13 +3,17 @@ import type { Subject } from "../../model/episode";
 import type { ChannelFacts } from "../../model/facts";
 import { useAnswer, useSlowly } from "../../model/hooks";
 import type { Columns } from "../../model/reads";
-import { type Reduced, valueRange } from "../../plot-data/columns";
+import { stepClock } from "../../plot-data/clocks";
+import { columns, type Reduced, valueRange } from "../../plot-data/columns";
+import { Pyramid } from "../../plot-data/pyramid";
+import { samplesOf } from "../../plot-data/samples";
 import { seriesColour, theme } from "../../ui/colours";
 import { shown } from "../../ui/escape";
 import * as format from "../../ui/format";
 import { words as common } from "../../words";
 import { gutter, type Panel, type PanelProps } from "../panel";
-import { comparable, dimensionNames, groupsOf, partsOf, readSettings } from "./parts";
+import { overTime } from "../table";
+import { comparable, dimensionNames, groupsOf, type Parts, partsOf, readSettings } from "./parts";
 import { Plot, type PlotBand, type PlotLine } from "./plot";
 import { Values } from "./values";
 import { words } from "./words";
@@ -29,12 +33,30 @@ export const series: Panel = {
     return channel.dimensions <= 256 ? 2 : 0;
   },
   height(subject, settings) {
-    const { error } = partsOf(subject, readSettings(settings));
+    const { error, other } = partsOf(subject, readSettings(settings));
     const plots = groupsOf(subject.channel.dimensions, null).length;
-    return legendHeight + plots * plotHeight + (error === null ? 0 : errorHeight);
+    return legendHeight + plots * plotHeight + stripsHeight(error, other);
   },
   component: Series,
+  table: overTime(({ subject, settings }) => {
+    const { prediction, upper, lower, error, other, uncertainty } = partsOf(subject, readSettings(settings));
+    const { numbers } = common;
+    const lines = [
+      [numbers.recorded, subject.channel.key],
+      [numbers.predicted(shown(prediction?.model ?? "")), prediction?.key],
+      [numbers.lower, lower],
+      [numbers.upper, upper],
+      [numbers.error, error],
+      [shown(uncertainty?.name ?? ""), other],
+    ] as const;
+    return lines.flatMap(([name, key]) => (key ? [{ name, key }] : []));
+  }),
 };
+
+/** Strips below the plots, by the keys of what they show. */
+function stripsHeight(...keys: readonly (string | null)[]): number {
+  return errorHeight * keys.filter((key) => key !== null).length;
+}
 
 /** What is drawn of one moment: all lines of one range. */
 interface Drawn {
@@ -43,6 +65,7 @@ interface Drawn {
   readonly upper: Columns | null;
   readonly lower: Columns | null;
   readonly error: Columns | null;
+  readonly other: Columns | null;
 }
 
 function Series({ episode, subject, view, width, height, settings, change, report }: PanelProps) {
@@ -52,7 +75,7 @@ function Series({ episode, subject, view, width, height, settings, change, repor
   const groups = groupsOf(channel.dimensions, view.dimension.value);
   const dims = groups.flat();
   const range = view.range.value;
-  const columns = Math.max(1, width - gutter.left - gutter.right);
+  const wide = Math.max(1, width - gutter.left - gutter.right);
   const hasBand = view.band.value && parts.upper !== null;
   const hasError = view.error.value && parts.error !== null;
   const wanted = {
@@ -61,38 +84,45 @@ function Series({ episode, subject, view, width, height, settings, change, repor
     upper: hasBand ? parts.upper : null,
     lower: hasBand ? parts.lower : null,
     error: hasError ? parts.error : null,
+    other: view.band.value ? parts.other : null,
   };
   const counts = Object.values(wanted).map((key) => (key === null ? 0 : episode.reads.arrived(key).value));
   const arrived = useSlowly(counts.reduce((sum, count) => sum + count));
   const { value: drawn, error } = useAnswer<Drawn>(
     async (options) => {
       const ask = (key: string | null) =>
-        key === null ? null : episode.reads.columns(key, dims, range, columns, options);
-      const keys = [wanted.truth, wanted.prediction, wanted.upper, wanted.lower, wanted.error];
-      const [truth, prediction, upper, lower, strip] = await Promise.all(keys.map(ask));
-      return { truth: truth as Columns, prediction, upper, lower, error: strip } as Drawn;
+        key === null ? null : episode.reads.columns(key, dims, range, wide, options);
+      const keys = [wanted.truth, wanted.prediction, wanted.upper, wanted.lower, wanted.error, wanted.other];
+      const [truth, prediction, upper, lower, strip, other] = await Promise.all(keys.map(ask));
+      return { truth: truth as Columns, prediction, upper, lower, error: strip, other } as Drawn;
     },
-    [episode, ...Object.values(wanted), dims.join(), range.start, range.end, columns, arrived],
+    [episode, ...Object.values(wanted), dims.join(), range.start, range.end, wide, arrived],
   );
+  const fan = useFan(episode, subject, view, hasBand ? parts : { ...parts, uncertainty: null });
   useEffect(() => {
-    report(statusOf(subject, drawn, error, episode.facts.length));
-  }, [drawn, error]);
+    report(statusOf(subject, drawn, error, episode.facts.length, fan));
+  }, [drawn, error, fan]);
   const shownTheme = theme.value;
   // Bands cost most where frames are slow: they are left out while the range moves.
   const slow = useSlowFrames(view.isMoving.value);
   const plots = useMemo(
-    () => (drawn === undefined ? [] : groups.map((group) => plotOf(channel, group, dims, drawn))),
-    [drawn, dims.join(), shownTheme],
+    () => (drawn === undefined ? [] : groups.map((group) => plotOf(channel, group, dims, drawn, fan))),
+    [drawn, fan, dims.join(), shownTheme],
   );
-  const errors = useMemo(
-    () => (drawn?.error ? drawn.error.lines.map((line, at) => ({ line, colour: seriesColour(dims[at] ?? 0) })) : []),
-    [drawn, dims.join(), shownTheme],
-  );
+  const strips = useMemo(() => {
+    const linesOf = (found: Columns | null | undefined) =>
+      found?.lines.map((line, at) => ({ line, colour: seriesColour(dims[at] ?? 0) })) ?? [];
+    const [errors, others] = [linesOf(drawn?.error), linesOf(drawn?.other)];
+    return [
+      { name: words.error, lines: errors, y: around(extentOf(errors.map(({ line }) => line))) },
+      { name: shown(parts.uncertainty?.name ?? ""), lines: others, y: extentOf(others.map(({ line }) => line)) },
+    ].filter(({ lines }) => lines.length > 0);
+  }, [drawn, dims.join(), shownTheme]);
   const linked = chosen.y === "linked" ? wholeExtent(plots) : null;
   const fixed = chosen.y === "fixed" ? chosen.fixed : null;
   const each = Math.max(
     64,
-    (height - legendHeight - (parts.error === null || !hasError ? 0 : errorHeight)) / Math.max(1, groups.length),
+    (height - legendHeight - stripsHeight(wanted.error, wanted.other)) / Math.max(1, groups.length),
   );
   const models = comparable(subject);
   return (
@@ -113,18 +143,30 @@ function Series({ episode, subject, view, width, height, settings, change, repor
               ))}
             </select>
           )}
-          {parts.spread !== null && (
+          {parts.uncertainties.length > 0 && (
             <select
               aria-label={words.band}
-              value={chosen.k}
-              onChange={(event) => change({ ...settings, k: Number(event.currentTarget.value) })}
+              value={
+                parts.uncertainty === null ? "0" : parts.uncertainty.kind === "std" ? parts.k : parts.uncertainty.name
+              }
+              onChange={({ currentTarget: { value } }) =>
+                change({ ...settings, k: /^\d$/.test(value) ? Number(value) : value })
+              }
             >
-              {[1, 2, 3].map((k) => (
-                <option key={k} value={k}>
-                  {words.bandOf(k)}
-                </option>
-              ))}
-              <option value={0}>{words.noBand}</option>
+              {parts.uncertainties
+                .flatMap(({ kind, name }, at) =>
+                  kind !== "std"
+                    ? [{ value: name, text: kind === "band" ? name : words.other(name) }]
+                    : at > 0
+                      ? []
+                      : [1, 2, 3].map((k) => ({ value: String(k), text: words.bandOf(k) })),
+                )
+                .map(({ value, text }) => (
+                  <option key={value} value={value}>
+                    {shown(text)}
+                  </option>
+                ))}
+              <option value="0">{words.noBand}</option>
             </select>
           )}
           <select
@@ -155,20 +197,20 @@ function Series({ episode, subject, view, width, height, settings, change, repor
           label={`${shown(channel.id)} ${at + 1}`}
         />
       ))}
-      {hasError && errors.length > 0 && (
-        <div class="error-strip">
-          <span class="strip-name">{words.error}</span>
+      {strips.map(({ name, lines, y }) => (
+        <div key={name} class="error-strip">
+          <span class="strip-name">{name}</span>
           <Plot
             view={view}
-            lines={errors}
+            lines={lines}
             bands={noBands}
-            y={around(extentOf(errors.map(({ line }) => line)))}
+            y={y}
             width={width}
             height={errorHeight}
-            label={`${shown(channel.id)}: ${words.error}`}
+            label={`${shown(channel.id)}: ${name}`}
           />
         </div>
-      )}
+      ))}
     </div>
   );
 }
@@ -180,7 +222,13 @@ interface Drawing {
 
 const noBands: readonly PlotBand[] = [];
 
-function plotOf(channel: ChannelFacts, group: readonly number[], dims: readonly number[], drawn: Drawn): Drawing {
+function plotOf(
+  channel: ChannelFacts,
+  group: readonly number[],
+  dims: readonly number[],
+  drawn: Drawn,
+  fan: Fan | undefined,
+): Drawing {
   const isStepped = !channel.dtype.includes("f");
   const bands: PlotBand[] = [];
   const truths: PlotLine[] = [];
@@ -194,6 +242,13 @@ function plotOf(channel: ChannelFacts, group: readonly number[], dims: readonly 
     if (truth !== undefined) truths.push({ line: truth, colour, isStepped });
     const prediction = drawn.prediction?.lines[at];
     if (prediction !== undefined) predictions.push({ line: prediction, colour, isDashed: true, isStepped });
+    const { start, end } = drawn.truth.range;
+    if (fan === undefined || fan.from > end || fan.from + fan.steps < start) continue;
+    predictions.push({ line: fan.line(fan.middle, dim), colour, isForecast: true, isStepped });
+    if (fan.edges !== null) {
+      const [low, high] = fan.edges;
+      bands.push({ upper: fan.line(high, dim), lower: fan.line(low, dim), colour });
+    }
   }
   return { lines: [...truths, ...predictions], bands };
 }
@@ -229,7 +284,13 @@ function around([low, high]: readonly [number, number]): readonly [number, numbe
   return [-far, far];
 }
 
-function statusOf(subject: Subject, drawn: Drawn | undefined, error: Error | undefined, length: number) {
+function statusOf(
+  subject: Subject,
+  drawn: Drawn | undefined,
+  error: Error | undefined,
+  length: number,
+  fan: Fan | undefined,
+) {
   const { channel } = subject;
   if (error !== undefined && drawn === undefined) return { problem: error.message };
   if (drawn === undefined) return { note: common.stage.reading };
@@ -241,16 +302,10 @@ function statusOf(subject: Subject, drawn: Drawn | undefined, error: Error | und
   );
   const parts = [words.summary(name, range[0] ?? "", range[1] ?? "")];
   for (const [at, line] of truth.lines.slice(0, 8).entries()) {
-    const extent = valueRange([line]);
-    const who = channel.dimensions === 1 ? name : shown(names[at] ?? "");
-    parts.push(
-      extent === undefined
-        ? words.nothing
-        : words.dimensionSummary(who, format.value(extent[0]), format.value(extent[1])),
-    );
+    parts.push(extremes(channel.dimensions === 1 ? name : shown(names[at] ?? ""), [line]) ?? words.nothing);
   }
-  const errors = drawn.error ? valueRange(drawn.error.lines) : undefined;
-  if (errors !== undefined) parts.push(words.errorSummary(format.value(errors[0]), format.value(errors[1])));
+  if (drawn.error) parts.push(extremes(words.error, drawn.error.lines) ?? "");
+  if (fan !== undefined) parts.push(words.forecast(fan.steps, fan.from));
   const factor = Math.max(truth.factor, drawn.prediction?.factor ?? 1);
   return {
     reducedBy: factor,
@@ -259,8 +314,77 @@ function statusOf(subject: Subject, drawn: Drawn | undefined, error: Error | und
       ? { note: error.message }
       : truth.read < 1
         ? { note: common.stage.readingPart(truth.read) }
-        : {}),
+        : truth.timesOff > 0
+          ? { note: words.timesOff(format.value(Number(truth.timesOff.toPrecision(2)))) }
+          : {}),
   };
+}
+
+/** The extremes of lines and where they are, in words; null if there is no finite value. */
+function extremes(name: string, lines: readonly Reduced[]): string | null {
+  const found = valueRange(lines);
+  if (found === undefined) return null;
+  const where = (value: number, side: "min" | "max") => {
+    const line = lines.find((one) => one[side].includes(value));
+    return format.count(Math.round(line?.x[line[side].indexOf(value)] ?? 0));
+  };
+  const [low, high] = found;
+  return words.extremes(name, format.value(low), where(low, "min"), format.value(high), where(high, "max"));
+}
+
+/** What was predicted at one step about the steps after it, as lines of their own. */
+interface Fan {
+  readonly from: number;
+  readonly steps: number;
+  readonly middle: Numbers;
+  /** Lower and upper edges; null without a band. */
+  readonly edges: readonly [Numbers, Numbers] | null;
+  readonly line: (values: Numbers, dim: number) => Reduced;
+}
+
+type Numbers = ArrayLike<number | bigint>;
+
+/** The forecast of a prediction with a horizon, from the step of the cursor on. */
+function useFan(
+  { reads }: PanelProps["episode"],
+  { channel: { dimensions } }: Subject,
+  view: PanelProps["view"],
+  { prediction, uncertainty, k }: Parts,
+): Fan | undefined {
+  const steps = prediction === null || prediction.hasOwnClock ? null : prediction.horizon;
+  const from = steps === null ? 0 : Math.floor(view.cursor.value + 1e-6);
+  const { value } = useAnswer(
+    async (options): Promise<Fan | undefined> => {
+      if (prediction === null || steps === null || from >= prediction.length) return undefined;
+      const read = async (one: ChannelFacts): Promise<Numbers> => {
+        const window = from < one.length ? await reads.window(one.key, from, from + 1, options) : null;
+        return window?.kind === "dense" ? window.values : [];
+      };
+      const ofBand = uncertainty?.kind === "band" ? [uncertainty.lower, uncertainty.upper] : null;
+      const sources = uncertainty?.kind === "std" ? [uncertainty.channel] : (ofBand ?? []);
+      const [middle = [], first, second] = await Promise.all([prediction, ...sources].map(read));
+      const edge = (sign: number) =>
+        Array.from(middle, (one, at) => {
+          const wide = Number(first?.[at]);
+          return (
+            Number(one) + sign * k * (uncertainty?.kind === "std" && uncertainty.isVariance ? Math.sqrt(wide) : wide)
+          );
+        });
+      const edges: Fan["edges"] =
+        first === undefined ? null : second === undefined ? [edge(-1), edge(1)] : [first, second];
+      const line = (values: Numbers, dimension: number) => {
+        const samples = samplesOf(Float64Array.from(values as ArrayLike<number>, Number), {
+          width: dimensions,
+          dimension,
+        });
+        const view = { from, to: from + steps, width: steps };
+        return columns({ pyramid: Pyramid.of(samples), samples }, stepClock(samples.length, from), view);
+      };
+      return { from, steps, middle, edges, line };
+    },
+    [reads, prediction, uncertainty, k, from],
+  );
+  return value;
 }
 
 /** Whether frames took longer than 20 ms while something moved. */

@@ -4,6 +4,7 @@ import type { JsonObject } from "@shard-format/core";
 import { derivedKey, errorKey } from "../../model/derived";
 import type { Subject } from "../../model/episode";
 import type { ChannelFacts } from "../../model/facts";
+import { type Uncertainty, uncertaintiesOf } from "../../model/uncertainty";
 
 /** The most dimensions in one plot; further dimensions get plots of their own. */
 export const dimsPerPlot = 4;
@@ -12,8 +13,8 @@ export const mostPlots = 4;
 export interface Settings {
   /** The model whose prediction is shown; empty: the first. */
   readonly model: string;
-  /** Half the width of the band in standard deviations; 0: none. */
-  readonly k: 0 | 1 | 2 | 3;
+  /** The uncertainty: half the width of the band in standard deviations, or a name; "0": none; empty: the first. */
+  readonly k: string;
   readonly y: "auto" | "fixed" | "linked";
   /** The extent of a fixed axis. */
   readonly fixed: readonly [number, number] | null;
@@ -24,7 +25,7 @@ export function readSettings(settings: JsonObject): Settings {
   const isExtent = Array.isArray(fixed) && fixed.length === 2 && fixed.every((one) => typeof one === "number");
   return {
     model: typeof model === "string" ? model : "",
-    k: k === 0 || k === 1 || k === 2 || k === 3 ? k : 1,
+    k: typeof k === "string" || typeof k === "number" ? String(k) : "",
     y: y === "fixed" || y === "linked" ? y : "auto",
     fixed: isExtent ? (fixed as [number, number]) : null,
   };
@@ -44,34 +45,38 @@ export function comparable({ channel, predictions }: Subject): readonly ChannelF
 
 export interface Parts {
   readonly prediction: ChannelFacts | null;
-  /** The standard deviation or the variance of the prediction. */
-  readonly spread: ChannelFacts | null;
+  /** What can be shown of how sure the prediction is, and what of it is shown. */
+  readonly uncertainties: readonly Uncertainty[];
+  readonly uncertainty: Uncertainty | null;
+  /** Half the width of the band in standard deviations. */
+  readonly k: number;
   /** Keys to read; null where there is nothing to read. */
   readonly upper: string | null;
   readonly lower: string | null;
   readonly error: string | null;
+  /** An uncertainty that is no band: a line of its own. */
+  readonly other: string | null;
 }
 
-export function partsOf(subject: Subject, { model, k }: Settings): Parts {
-  const { channel, uncertainties } = subject;
+export function partsOf(subject: Subject, { model, k: chosen }: Settings): Parts {
+  const { channel } = subject;
   const all = comparable(subject);
   const prediction = all.find((one) => one.model === model) ?? all[0] ?? null;
-  const none = { prediction, spread: null, upper: null, lower: null };
-  if (prediction === null) return { ...none, error: null };
+  const none = { upper: null, lower: null, other: null };
+  if (prediction === null) return { ...none, prediction, uncertainties: [], uncertainty: null, k: 1, error: null };
   const error = channel.hasOwnClock ? null : errorKey(prediction.key, channel.key);
-  const spread = uncertainties.find(
-    (one) =>
-      (one.model === prediction.model || one.model === "") &&
-      /^(std|stddev|sigma|variance|var)$/.test(one.type) &&
-      one.layout === "dense" &&
-      one.problem === null &&
-      one.dimensions === prediction.dimensions &&
-      !one.hasOwnClock,
-  );
-  if (spread === undefined || k === 0 || prediction.horizon !== null) return { ...none, spread: spread ?? null, error };
-  const isVariance = spread.type.startsWith("var");
+  const uncertainties = uncertaintiesOf(subject, prediction);
+  const [first = null] = uncertainties;
+  const named = uncertainties.find(({ name }) => name === chosen) ?? first;
+  const uncertainty = chosen === "0" ? null : /^[123]$/.test(chosen) ? first : named;
+  const k = Number(chosen) || 1;
+  const parts = { ...none, prediction, uncertainties, uncertainty, k, error };
+  if (uncertainty === null) return parts;
+  if (uncertainty.kind === "line") return { ...parts, other: uncertainty.channel.key };
+  if (uncertainty.kind === "band") return { ...parts, upper: uncertainty.upper.key, lower: uncertainty.lower.key };
+  const { channel: spread, isVariance } = uncertainty;
   const edge = (times: number) => derivedKey({ a: prediction.key, b: spread.key, times, isVariance });
-  return { prediction, spread, upper: edge(k), lower: edge(-k), error };
+  return { ...parts, upper: edge(k), lower: edge(-k) };
 }
 
 /** Groups of dimensions, one for each plot. */

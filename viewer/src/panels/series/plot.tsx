@@ -9,6 +9,8 @@ export interface PlotLine {
   readonly line: Reduced;
   readonly colour: string;
   readonly isDashed?: boolean;
+  /** What was predicted at one step about the steps after it. */
+  readonly isForecast?: boolean;
   /** Integers and booleans hold until the next sample. */
   readonly isStepped?: boolean;
 }
@@ -69,11 +71,15 @@ function* runs({ min, counts }: Reduced): Generator<number[]> {
   if (run.length > 0) yield run;
 }
 
-function drawLine({ context, x }: Scene, { y }: Area, { line, colour, isDashed, isStepped }: PlotLine): void {
+function drawLine(
+  { context, x }: Scene,
+  { y }: Area,
+  { line, colour, isDashed, isForecast, isStepped }: PlotLine,
+): void {
   context.strokeStyle = context.fillStyle = colour;
-  context.lineWidth = 1.5;
+  context.lineWidth = isForecast ? 2.5 : 1.5;
   context.lineJoin = "round";
-  context.setLineDash(isDashed ? [5, 4] : []);
+  context.setLineDash(isForecast ? [2.5, 2.5] : isDashed ? [5, 4] : []);
   context.beginPath();
   const alone: number[] = [];
   for (const run of runs(line)) {

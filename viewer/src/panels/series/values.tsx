@@ -8,6 +8,7 @@ import { seriesColour, theme } from "../../ui/colours";
 import { shown } from "../../ui/escape";
 import * as format from "../../ui/format";
 import { dimensionNames, type Parts } from "./parts";
+import { words } from "./words";
 
 interface ValuesProps {
   readonly episode: EpisodeModel;
@@ -61,6 +62,7 @@ export function Values({ episode, subject, parts, view, dims }: ValuesProps) {
         </li>
       ))}
       {channel.unit !== "" && <li class="value-unit">{shown(channel.unit)}</li>}
+      {parts.uncertainty?.kind === "band" && <li class="value-unit">{shown(words.edges(parts.uncertainty.name))}</li>}
     </ul>
   );
 }

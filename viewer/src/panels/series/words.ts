@@ -1,20 +1,21 @@
 export const words = {
   title: "Lines",
-  dimension: (number: number) => `dimension ${number}`,
-  truth: "recorded",
-  prediction: (model: string) => `predicted by ${model}`,
   error: "prediction − recorded",
-  band: "Band",
+  band: "Uncertainty",
   bandOf: (k: number) => `± ${k} std`,
+  edges: (name: string) => `band ${name}`,
+  /** Of an uncertainty that is no band. */
+  other: (name: string) => `${name} as a line`,
   noBand: "no band",
   yAxis: "Vertical axis",
   auto: "y fits",
   fixed: "y fixed",
   linked: "y linked",
   model: "Model",
-  hiddenDimensions: (count: number) => `${count} more dimensions: keys 1 to 9, or another panel`,
   summary: (name: string, from: string, to: string) => `${name}, steps ${from} to ${to}.`,
-  dimensionSummary: (name: string, low: string, high: string) => `${name} from ${low} to ${high}.`,
-  errorSummary: (low: string, high: string) => `Prediction minus recorded value from ${low} to ${high}.`,
+  extremes: (name: string, low: string, lowAt: string, high: string, highAt: string) =>
+    `${name} from ${low} (step ${lowAt}) to ${high} (step ${highAt}).`,
+  timesOff: (steps: string) => `times estimated, ± ${steps} steps`,
+  forecast: (steps: number, from: number) => `Forecast of ${steps} steps from step ${from}.`,
   nothing: "No finite value in this range.",
 } as const;

@@ -50,7 +50,11 @@ export class MadeUpReads implements Reads {
     });
     const [first] = lines;
     const factor = first === undefined || first.original ? 1 : first.samples / width;
-    return { range, lines, factor, read: 1 };
+    return { range, lines, factor, read: 1, timesOff: 0 };
+  }
+
+  async known(): Promise<null> {
+    return null;
   }
 
   arrived() {
