@@ -202,7 +202,7 @@ export const words = {
         ],
       },
       {
-        title: "Mouse",
+        title: "Mouse and touch",
         keys: [
           ["Wheel", "zoom at the pointer"],
           ["Drag", "move along"],
@@ -210,6 +210,7 @@ export const words = {
           ["Ctrl drag", "zoom to a box"],
           ["Click", "put the cursor there"],
           ["Double click", "show all"],
+          ["Two fingers", "zoom, and move along"],
         ],
       },
     ],
