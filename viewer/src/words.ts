@@ -46,6 +46,8 @@ export const words = {
       damaged:
         "The file is damaged, or was not written as the specification says. “wshard doctor FILE” checks all of it.",
       chunks: "A manifest needs its chunks. Open the whole folder, or choose all files together.",
+      catalogue:
+        "A catalogue names episodes, and a page may not look for files. Drop the episodes themselves, or run “wshard view CATALOGUE”, which lists those that it names.",
       container: "This Shard file holds no episode. Its entries can be listed, but there is nothing to play.",
     },
   },

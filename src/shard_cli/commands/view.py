@@ -111,9 +111,9 @@ def _opened_in_browser(url: str, console: Console) -> Iterator[None]:
 def _page_that_leads_to(url: str, folder: str) -> str:
     """Writes a page that only this user can read and that leads to an address. Returns the page's own address."""
     import html
+    import tempfile
     from pathlib import Path
 
-    path = Path(folder, "open.html")
     address = html.escape(url)
     text = f"""<!doctype html>
 <html lang="en">
@@ -127,11 +127,12 @@ def _page_that_leads_to(url: str, folder: str) -> str:
 <body><p><a href="{address}">Open the viewer</a></p></body>
 </html>
 """
-    with open(
-        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    # Nobody else may read what `tempfile` makes.
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=folder, suffix=".html", delete=False
     ) as file:
         file.write(text)
-    return path.as_uri()
+    return Path(file.name).as_uri()
 
 
 def _open_browser(address: str) -> None:

@@ -119,7 +119,12 @@ export class Library {
   }
 
   #placeOf(file: ListedFile, files: Listing): Place {
-    const open = () => openListed(file, files);
+    const open = () => {
+      if (/\.(parquet|wshard-index)$/.test(file.name)) {
+        throw new ShardError("invalid_argument", "a catalogue only names episodes", { path: file.name });
+      }
+      return openListed(file, files);
+    };
     const sidecars = () => sidecarsOf(file.name, files);
     return this.#place(file.name, file.size, open, { sidecars, served: file.number ?? null });
   }
@@ -131,6 +136,8 @@ export class Library {
     const first = this.#places.length;
     for (const file of files.values()) {
       if (/\.(overview|sig)$/.test(file.name) || isSidecar(file.name) || chunks.has(file.name)) continue;
+      // A set is shown as its packs. Without them, its own entries can be listed.
+      if (file.name.endsWith(".shardpack-set") && files.size > 1) continue;
       const place = this.#placeOf(file, files);
       const isPack = file.kind === undefined ? file.name.endsWith(".shardpack") : file.kind === "pack";
       const records = served?.records.get(file.number ?? -1);

@@ -69,6 +69,18 @@ describe.skipIf(hasNoBrowser)("opening", () => {
     expect(watched.errors).toEqual([]);
   });
 
+  test("a catalogue and other files say what to do", async () => {
+    await page.goto(fileAddress());
+    await choose(page, [{ name: "runs.parquet", bytes: new TextEncoder().encode("PAR1 and more of it PAR1") }]);
+    await expect.poll(() => page.locator(".problem p").first().textContent()).toContain("wshard view CATALOGUE");
+    await choose(page, [
+      { name: "notes.txt", bytes: new TextEncoder().encode("some notes of mine, which are no episode") },
+      { name: "more.txt", bytes: new TextEncoder().encode("more") },
+    ]);
+    await expect.poll(() => page.locator(".problem p").first().textContent()).toContain("not a Shard file");
+    expect(watched.errors).toEqual([]);
+  });
+
   test("several files are a table, which keys open", async () => {
     await page.goto(fileAddress());
     const files = ["b", "a"].map(async (name) => ({
