@@ -57,6 +57,7 @@ export const words = {
     filterHint: "Filter by id, task, environment or file",
     columns: {
       id: "Episode",
+      flag: "Flag",
       envId: "Environment",
       task: "Task",
       length: "Steps",
@@ -78,7 +79,7 @@ export const words = {
     leftOut: (count: number) => (count === 1 ? "1 file is not shown" : `${count} files are not shown`),
     recording: "recording",
     container: "no episode",
-    hint: "↑ ↓ choose, Enter opens, / filters",
+    hint: "↑ ↓ choose, Enter opens, X flags, / filters",
   },
   header: {
     table: "All episodes",
@@ -197,6 +198,7 @@ export const words = {
         title: "Episodes",
         keys: [
           ["J K", "next, previous"],
+          ["X", "flag, or remove the flag"],
           ["C", "compare"],
           ["/", "filter"],
           ["Esc", "close, or clear the selection"],

@@ -1,5 +1,6 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { flags, toggleFlag } from "../export/flags";
 import type { App } from "../state/app";
 import { shown } from "../ui/escape";
 import * as format from "../ui/format";
@@ -22,6 +23,11 @@ interface Column {
 
 const columns: readonly Column[] = [
   { name: "id", sort: (row) => row.id || row.name, show: (row) => <Name row={row} /> },
+  {
+    name: "flag",
+    sort: ({ name }) => (flags.value.has(name) ? 0 : null),
+    show: ({ name }) => flags.value.has(name) && <span class="flag">⚑</span>,
+  },
   { name: "envId", sort: (row) => row.envId || null, show: (row) => shown(row.envId) },
   { name: "task", sort: (row) => row.task || null, show: (row) => shown(row.task) },
   numeric("length", (row) => row.length, format.count),
@@ -81,6 +87,14 @@ export function Episodes({ app }: { readonly app: App }) {
       body.current?.querySelector<HTMLElement>(`[data-row="${chosen.value}"]`)?.focus();
     } else if (event.key === "Enter" && at >= 0) {
       void app.open(chosen.value);
+    } else if (
+      event.key === "x" &&
+      at >= 0 &&
+      !event.ctrlKey &&
+      !event.metaKey &&
+      !(event.target instanceof HTMLInputElement)
+    ) {
+      toggleFlag(found[at]?.name ?? "");
     } else return;
     event.preventDefault();
   };
