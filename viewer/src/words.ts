@@ -56,6 +56,7 @@ export const words = {
     filter: "Filter",
     filterHint: "Filter by id, task, environment or file",
     columns: {
+      poster: "Picture",
       id: "Episode",
       flag: "Flag",
       envId: "Environment",

@@ -141,13 +141,14 @@ export class App {
       this.wanted.value = link;
       return;
     }
-    if (link.row === "" && link.id === "") {
+    if (link.row === "" && link.id === "" && this.library.rows.peek().length > 1) {
       this.showTable();
       return;
     }
     await this.#run("Opening the episode", async () => {
       const row = link.row === "" ? (open?.row ?? null) : await this.#rowNamed(link.row);
-      if (row === null) throw new Error(words.open.missingFile(link.row));
+      if (row === null && link.row !== "") throw new Error(words.open.missingFile(link.row));
+      if (row === null) return;
       if (open === null || row !== open.row) {
         await this.#open(row, link);
         return;

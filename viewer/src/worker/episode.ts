@@ -5,7 +5,7 @@ import { type Channel, type Episode, type Overviews, openOverviews, type Residua
 import { loadZstd } from "@shard-format/core/zstd";
 import { type Derived, parseDerived } from "../model/derived";
 import type { ChannelFacts, EpisodeFacts, Interval } from "../model/facts";
-import type { Columns, Extent, Range, ReadOptions, Window } from "../model/reads";
+import type { Columns, Extent, PosterImage, Range, ReadOptions, Window } from "../model/reads";
 import { type Clock, regularClock, secondsClock, stepAt, stepClock } from "../plot-data/clocks";
 import { Pyramid } from "../plot-data/pyramid";
 import type { Numbers } from "../plot-data/samples";
@@ -13,6 +13,7 @@ import { episodeFacts, type Readable, readables } from "./facts";
 import { OpenFiles } from "./files";
 import { Lines, mostPyramid, type ReadValues } from "./lines";
 import { Lru } from "./lru";
+import { postersOf } from "./posters";
 import { Turns } from "./turns";
 import { DenseReader, decoded } from "./values";
 
@@ -268,9 +269,7 @@ export class OpenEpisode {
   /** The extremes of a long channel, which a file beside the episode may have, by dimension. */
   async #overview({ facts }: Readable): Promise<readonly Pyramid[] | null> {
     if (facts.bytes < longChannel || this.origin.isUnfinished) return null;
-    // What is wrong with an overview is no reason not to show the episode (W-OVW-8).
-    this.#overviews ??= openOverviews(this.episode, { zstd: loadZstd }).catch(() => null);
-    const found = await (await this.#overviews)?.read(facts.key).catch(() => null);
+    const found = await (await this.#openOverviews())?.read(facts.key).catch(() => null);
     if (!found) return null;
     const { length, stepsPerBucket, buckets, minima, maxima } = found;
     const part = (values: TypedArray, dim: number) => {
@@ -279,6 +278,19 @@ export class OpenEpisode {
     return Array.from({ length: facts.dimensions }, (_, dim) =>
       Pyramid.ofOverview(length, stepsPerBucket, part(minima, dim), part(maxima, dim)),
     );
+  }
+
+  #openOverviews(): Promise<Overviews | null> {
+    // What is wrong with an overview is no reason not to show the episode (W-OVW-8).
+    this.#overviews ??= openOverviews(this.episode, { zstd: loadZstd }).catch(() => null);
+    return this.#overviews;
+  }
+
+  /** Small images of a camera. */
+  async posters(key: string, options: ReadOptions): Promise<readonly PosterImage[]> {
+    if (this.#readable(key).facts.bytes < longChannel || this.origin.isUnfinished) return [];
+    const overviews = await this.#openOverviews();
+    return overviews === null ? [] : postersOf(overviews, key, options);
   }
 
   async window(key: string, start: number, stop: number, options: ReadOptions): Promise<Window> {

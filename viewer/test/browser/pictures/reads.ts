@@ -92,6 +92,10 @@ export class MadeUpReads implements Reads {
     return [];
   }
 
+  async posters() {
+    return [];
+  }
+
   async scales() {
     return null;
   }
