@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -9,7 +10,10 @@ import subprocess
 import sys
 import webbrowser
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pytest
 
@@ -20,7 +24,6 @@ from wshard.viewer import ViewerServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.cli.conftest import Run
 
@@ -59,9 +62,14 @@ def started(page: Path, *arguments: str | Path) -> Iterator[subprocess.Popen[str
 
 @pytest.fixture
 def browsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The addresses that were opened; the server ends at once."""
+    """The addresses that browsers were led to; the server ends at once."""
     found: list[str] = []
-    monkeypatch.setattr(view, "_open_browser", found.append)
+
+    def follow(page: str) -> None:
+        text = Path(url2pathname(urlsplit(page).path)).read_text("utf-8")
+        found.append(text.partition("0;url=")[2].partition('"')[0])
+
+    monkeypatch.setattr(view, "_open_browser", follow)
     monkeypatch.setattr(ViewerServer, "serve", lambda _: None)
     return found
 
@@ -73,6 +81,41 @@ def test_it_prints_the_address_and_opens_it(wshard: Run, episode: Path, browsed:
     assert lines[0] == "showing ep_001.wshard: 1 file"
     assert lines[1].startswith("http://127.0.0.1:")
     assert browsed == [lines[1]]
+
+
+def test_the_browser_gets_a_page_that_only_this_user_can_read(
+    wshard: Run, episode: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other users see the arguments of programs.
+    seen: list[Path] = []
+
+    def look(page: str) -> None:
+        assert page.startswith("file://")
+        assert "token" not in page
+        path = Path(url2pathname(urlsplit(page).path))
+        if os.name != "nt":
+            assert path.stat().st_mode & 0o777 == 0o600
+            assert path.parent.stat().st_mode & 0o777 == 0o700
+        assert "#token=" in path.read_text("utf-8")
+        seen.append(path)
+
+    monkeypatch.setattr(view, "_open_browser", look)
+    monkeypatch.setattr(ViewerServer, "serve", lambda _: None)
+    assert wshard("view", episode).code == 0
+    assert [path.parent.exists() for path in seen] == [False]
+
+
+def test_where_no_page_can_be_written_the_address_is_still_served(
+    wshard: Run, episode: Path, browsed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(view, "_page_that_leads_to", fail)
+    result = wshard("view", episode)
+    assert result.code == 0
+    assert "open the address above (No space left on device)" in result.err
+    assert browsed == []
 
 
 def test_it_opens_no_browser_if_asked(wshard: Run, episode: Path, browsed: list[str]) -> None:

@@ -480,6 +480,21 @@ class TestWhatBelongsTogether:
             (row,) = client.ask("/episodes.json").json["rows"]
             assert (row["file"], row["length"]) == (0, 40)
 
+    def test_a_set_of_packs_is_its_packs(self, runs: Path, tmp_path: Path) -> None:
+        pack_episodes(runs, tmp_path / "packs" / "train-%06d.shardpack", fsync=False)
+        with serving(tmp_path / "packs" / "train.shardpack-set", open_pack=open_episode_pack) as (
+            _,
+            client,
+        ):
+            document = client.ask("/files.json").json
+            assert [(file["name"], file["kind"]) for file in document["files"]] == [
+                ("train.shardpack-set", "set"),
+                ("train-000000.shardpack", "pack"),
+            ]
+            assert document["open"] is None
+            rows = client.ask("/episodes.json").json["rows"]
+            assert [(row["file"], row["record"]) for row in rows] == [(1, "a"), (1, "deep/b")]
+
     def test_an_overview_comes_with_its_episode(self, tmp_path: Path) -> None:
         pytest.importorskip("urllib3")
         path = save_episode(tmp_path / "runs" / "long.wshard", steps=20_000)

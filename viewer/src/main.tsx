@@ -5,7 +5,7 @@ import { openAddress } from "./app/open-screen";
 import { Page } from "./app/page";
 import { listNotebook, readFromNotebook } from "./notebook";
 import { App } from "./state/app";
-import type { Given } from "./worker/protocol";
+import { decodeLink } from "./state/link";
 import "./ui/theme.css";
 import "./ui/page.css";
 
@@ -46,12 +46,13 @@ function start(): void {
   const { server, embedded, title, widget } = readConfiguration();
   const app = new App(widget ? readFromNotebook : undefined);
   startKeyboard(app);
-  const link = app.readAddress();
+  const base = new URL(".", location.href).href.replace(/#.*$/, "");
+  const openServer = (token: string) => app.list({ kind: "server", base, token }, title ?? location.host);
+  const link = decodeLink(location.hash);
   app.wanted.value = link;
   render(<Page app={app} />, place);
   if (server) {
-    const given: Given = { kind: "server", base: new URL(".", location.href).href.replace(/#.*$/, ""), token };
-    void app.list(given, title ?? location.host);
+    void openServer(token);
   } else if (embedded !== undefined) {
     void app.list({ kind: "embedded", files: embedded }, title ?? embedded[0]?.name ?? "");
   } else if (widget) {
@@ -59,6 +60,20 @@ function start(): void {
   } else if (link.source !== "") {
     openAddress(app, link.source);
   }
+  window.addEventListener("hashchange", ({ newURL }) => {
+    // The address of a server that was started again.
+    const token = takeToken();
+    // Not that of now: the page may have written over it already.
+    const link = decodeLink(new URL(newURL).hash);
+    if (server && token !== "") {
+      app.wanted.value = link;
+      void openServer(token);
+    } else if (link.source !== "" && link.source !== app.source.peek()) {
+      app.wanted.value = link;
+      openAddress(app, link.source);
+    } else if (link.source === "" && app.source.peek() !== "") app.showStart();
+    else void app.follow(link);
+  });
 }
 
 start();

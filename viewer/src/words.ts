@@ -46,6 +46,8 @@ export const words = {
       damaged:
         "The file is damaged, or was not written as the specification says. “wshard doctor FILE” checks all of it.",
       chunks: "A manifest needs its chunks. Open the whole folder, or choose all files together.",
+      catalogue:
+        "A catalogue names episodes, and a page may not look for files. Drop the episodes themselves, or run “wshard view CATALOGUE”, which lists those that it names.",
       container: "This Shard file holds no episode. Its entries can be listed, but there is nothing to play.",
     },
   },
@@ -54,7 +56,9 @@ export const words = {
     filter: "Filter",
     filterHint: "Filter by id, task, environment or file",
     columns: {
+      poster: "Picture",
       id: "Episode",
+      flag: "Flag",
       envId: "Environment",
       task: "Task",
       length: "Steps",
@@ -76,7 +80,7 @@ export const words = {
     leftOut: (count: number) => (count === 1 ? "1 file is not shown" : `${count} files are not shown`),
     recording: "recording",
     container: "no episode",
-    hint: "↑ ↓ choose, Enter opens, / filters",
+    hint: "↑ ↓ choose, Enter opens, X flags, / filters",
   },
   header: {
     table: "All episodes",
@@ -220,6 +224,7 @@ export const words = {
         title: "Episodes",
         keys: [
           ["J K", "next, previous"],
+          ["X", "flag, or remove the flag"],
           ["C", "compare"],
           ["/", "filter"],
           ["Esc", "close, or clear the selection"],
@@ -227,7 +232,7 @@ export const words = {
         ],
       },
       {
-        title: "Mouse",
+        title: "Mouse and touch",
         keys: [
           ["Wheel", "zoom at the pointer"],
           ["Drag", "move along"],
@@ -235,6 +240,7 @@ export const words = {
           ["Ctrl drag", "zoom to a box"],
           ["Click", "put the cursor there"],
           ["Double click", "show all"],
+          ["Two fingers", "zoom, and move along"],
         ],
       },
     ],

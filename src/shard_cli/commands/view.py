@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import sys
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from shard_cli import arguments as arg
@@ -14,6 +15,8 @@ from shard_cli.files import refuse_overwrite
 from shard_cli.text import count, duration, printable, size
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from shard_cli.console import Console
 
 _LARGEST_PORT: Final = 65535
@@ -56,9 +59,8 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
             console.said("Ctrl-C ends it")
         # A program that reads this waits for the address.
         sys.stdout.flush()
-        if not args.no_browser:
-            _open_browser(server.url)
-        server.serve()
+        with nullcontext() if args.no_browser else _opened_in_browser(server.url, console):
+            server.serve()
     if args.idle is not None:
         console.said(f"ended: no request came for {duration(args.idle)}")
     return Exit.OK
@@ -83,12 +85,62 @@ def _export(args: argparse.Namespace, console: Console) -> Exit:
     return Exit.OK
 
 
-def _open_browser(url: str) -> None:
+@contextmanager
+def _opened_in_browser(url: str, console: Console) -> Iterator[None]:
+    """Opens an address in the browser, for as long as this lasts.
+
+    Other users of the machine see the arguments of programs, and the address has the token. So the browser gets a
+    file that only this user can read, which leads to the address.
+    """
+    import tempfile
+
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="wshard-view-", ignore_cleanup_errors=True)
+    except OSError as error:
+        console.warn(f"cannot start the browser; open the address above ({error.strerror})")
+        yield
+        return
+    with folder as name:
+        try:
+            _open_browser(_page_that_leads_to(url, name))
+        except OSError as error:
+            console.warn(f"cannot start the browser; open the address above ({error.strerror})")
+        yield
+
+
+def _page_that_leads_to(url: str, folder: str) -> str:
+    """Writes a page that only this user can read and that leads to an address. Returns the page's own address."""
+    import html
+    import tempfile
+    from pathlib import Path
+
+    address = html.escape(url)
+    text = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0;url={address}">
+<title>Shard viewer</title>
+</head>
+<body><p><a href="{address}">Open the viewer</a></p></body>
+</html>
+"""
+    # Nobody else may read what `tempfile` makes.
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=folder, suffix=".html", delete=False
+    ) as file:
+        file.write(text)
+    return Path(file.name).as_uri()
+
+
+def _open_browser(address: str) -> None:
     import threading
     import webbrowser
 
     # Some browsers run until they are closed, and this program has to answer meanwhile.
-    threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
 
 def _findings(location: str) -> bytes:

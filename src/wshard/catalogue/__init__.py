@@ -11,11 +11,12 @@ from wshard.catalogue._find import EpisodeTable, find
 from wshard.catalogue._forms import LABELS, METADATA, ChannelForm, EpisodeForms
 from wshard.catalogue._index import MOST_STEPS, CatalogueOpener, select
 from wshard.catalogue._rows import NO_PACK, Catalogue, EpisodeInfo, EpisodeLocations, parse_facts
-from wshard.catalogue._scan import Files, PackOfEpisodes
+from wshard.catalogue._scan import INDEX_SUFFIX, Files, PackOfEpisodes
 from wshard.catalogue._where import FIELDS, Where, field_of, parse_where
 
 __all__ = [
     "FIELDS",
+    "INDEX_SUFFIX",
     "LABELS",
     "METADATA",
     "MOST_STEPS",

@@ -69,7 +69,7 @@ class EpisodeList:
         if named:
             try:
                 catalogue = select(opener.open(folders[0] if is_one_folder else named), None, None)
-                rows += _rows_of(catalogue, by_location)
+                rows += _rows_of(catalogue, by_location, self._files)
             except ShardError as error:
                 # If some were left out, this one may only say that no other is left.
                 if not (left_out and isinstance(error, InvalidArgument)):
@@ -83,14 +83,17 @@ class EpisodeList:
         return {"version": 1, "rows": rows, "left_out": left_out[:_MOST_LEFT_OUT]}
 
 
-def _rows_of(catalogue: Catalogue, by_location: Mapping[str, ViewedFile]) -> list[dict[str, Any]]:
+def _rows_of(
+    catalogue: Catalogue, by_location: Mapping[str, ViewedFile], files: ViewedFiles
+) -> list[dict[str, Any]]:
     rows = []
     locations = catalogue.locations
     for number, row in enumerate(catalogue.rows):
         pack = int(locations.pack_of[number])
         path = locations[number] if pack == NO_PACK else locations.pack_path(pack)
         file = by_location.get(path)
-        if file is None:  # behind a link that leads out of the folder
+        # Behind a link that leads out of the folder, or beside what a catalogue names.
+        if file is None or not files.shows(file, locations[number]):
             continue
         info = catalogue.facts_of(number)
         rate = parse_facts(catalogue.facts[number]).get("tick_hz")

@@ -23,6 +23,7 @@ from wshard._journal import MAGIC as JOURNAL_MAGIC
 from wshard._journal import PARTIAL_SUFFIX
 from wshard._sidecar import SIDECAR_SUFFIX
 from wshard.overviews import overview_path
+from wshard.viewer._catalogues import NamedEpisode, is_catalogue, read_catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,6 +42,7 @@ _OVERVIEW: Final = _EPISODE + OVERVIEW_SUFFIX
 _SUFFIXES: Final = (_EPISODE, _OVERVIEW, _PACK, ".shard", PARTIAL_SUFFIX)
 _IN_SIDECARS: Final = _EPISODE + SIDECAR_SUFFIX + "/"
 _MANIFEST: Final = "_manifest" + _EPISODE
+_SET: Final = ".shardpack-set"
 # Bytes 8 to 11 of a pack: spec/shardpack.md, sections 2 and 7.
 _PACK_MARKERS: Final = (b"SPR1", b"SPI1")
 _MAGIC: Final = b"SHRD"
@@ -64,7 +66,7 @@ class ViewedFile(NamedTuple):
     mtime_ns: int
     """When it was changed; 0 for a URL."""
     kind: str
-    """episode, manifest, pack, recording, sidecar, overview or container."""
+    """episode, manifest, pack, set, recording, sidecar, overview or container."""
 
 
 class LeftOut(NamedTuple):
@@ -107,10 +109,12 @@ class ViewedFiles:
 
     Args:
         arguments: paths and URLs. A folder means the files below it; one of an object store, too. With a file come its
-            overviews, its sidecars, its chunks, and the other files of its recording.
+            overviews, its sidecars, its chunks, and the other files of its recording. With a catalogue, the folders
+            say where episodes may be, and only those that it names are shown.
 
     Raises:
         InvalidArgument: an argument is not there, or there are more than `MOST_FILES` files.
+        ShardError: a catalogue cannot be read.
         ShardIOError: a folder cannot be read, or a server refuses.
     """
 
@@ -122,17 +126,24 @@ class ViewedFiles:
         for path in local:
             if not is_there(path):
                 raise InvalidArgument("no such file or folder", path=path)
-        self.folders = [path for path in local if os.path.isdir(path)]
-        self._single = [path for path in local if path not in self.folders]
+        folders = [path for path in local if os.path.isdir(path)]
+        catalogues = [path for path in local if is_catalogue(path) and path not in folders]
+        self._single = [path for path in local if path not in (*folders, *catalogues)]
+        self.folders = [] if catalogues else folders
+        """The folders that are shown as a whole."""
+        self._catalogued = _Catalogued(catalogues, folders) if catalogues else None
         self._only = (local or given)[0] if len(given) == 1 else None
         self._base = ""
         # Without local files, and where drives of Windows have nothing in common, names are whole paths.
         with suppress(ValueError):
-            self._base = os.path.commonpath([*self.folders, *map(os.path.dirname, self._single)])
+            roots = self.folders if self._catalogued is None else self._catalogued.roots
+            self._base = os.path.commonpath([*roots, *map(os.path.dirname, self._single)])
         self.title = ", ".join(map(_title_of, given[:3])) + (", …" if len(given) > 3 else "")
         self._remote: BoundedCache[str, ByteSource] = BoundedCache(count=_MOST_REMOTE)
         self._urls: dict[str, int] = {}
         for url in filter(is_url, given):
+            if is_catalogue(url):
+                raise InvalidArgument("a catalogue must be a local file", path=url)
             self._urls.update(self._expanded(url))
         self._url_base = "" if len(given) > 1 else _folder_of(given[0], next(iter(self._urls), ""))
         self._numbers: dict[str, int] = {}
@@ -147,7 +158,17 @@ class ViewedFiles:
     @property
     def opened_first(self) -> int | None:
         """The number of the one file that was named; None if the user has to choose."""
-        return None if self._only is None else self._numbers.get(self._only)
+        number = None if self._only is None else self._numbers.get(self._only)
+        file = None if number is None else self._files.get(number)
+        # A set is its packs.
+        return None if file is None or file.kind == "set" else number
+
+    def shows(self, file: ViewedFile, path: str) -> bool:
+        """Whether an episode of a file is shown; a catalogue may name some of a pack. `path` is as `wshard.find` has it."""
+        chosen = self._catalogued
+        if chosen is None or file.location in self._single:
+            return True
+        return path.replace(os.sep, "/") in chosen.paths
 
     def list(self) -> list[ViewedFile]:
         """All files as they are now. A file keeps its number as long as it has its name."""
@@ -209,13 +230,22 @@ class ViewedFiles:
                 yield from self._local(path, file, is_checked=os.path.islink(path))
         for path in self._single:
             self._inside[path] = None  # the user named it, wherever it leads
-            yield from self._local(path)
-            inside = os.path.realpath(os.path.dirname(path))
-            for beside in _beside(path):
-                self._inside.setdefault(beside, inside)
-                yield from self._local(beside)
+            yield from self._with_what_is_beside(path, os.path.dirname(path))
+        if self._catalogued is not None:
+            self.left_out += self._catalogued.left_out
+            for path, root in self._catalogued.files.items():
+                self._inside.setdefault(path, os.path.realpath(root))
+                yield from self._with_what_is_beside(path, root)
         for url, size in self._urls.items():
             yield url, ListedFile(_without_secrets(url).removeprefix(self._url_base), size, 0)
+
+    def _with_what_is_beside(self, path: str, folder: str) -> Iterator[tuple[str, ListedFile]]:
+        """A file, and those that belong to it and lie in a folder."""
+        yield from self._local(path)
+        inside = os.path.realpath(folder)
+        for beside in _beside(path):
+            self._inside.setdefault(beside, inside)
+            yield from self._local(beside)
 
     def _local(
         self, path: str, listed: ListedFile | None = None, *, is_checked: bool = True
@@ -267,7 +297,7 @@ class ViewedFiles:
             beside = overview_path(url)
             with suppress(ShardError):  # most have none, and some servers say that it is forbidden
                 yield beside, self._source_of(beside).size()
-            if urlsplit(url).path.endswith(_MANIFEST):
+            if urlsplit(url).path.endswith((_MANIFEST, _SET)):
                 yield from _chunks_of(url)
             return
         from shard_format.remote import list_url
@@ -308,6 +338,44 @@ class ViewedFiles:
         return self._remote.get_or_make(url, lambda: open_source(url))
 
 
+class _Catalogued:
+    """The episodes that catalogues name.
+
+    Args:
+        catalogues: local files.
+        folders: where the episodes may be; none means the folder of each catalogue.
+    """
+
+    def __init__(self, catalogues: Sequence[str], folders: Sequence[str]) -> None:
+        self.roots = list(folders) or [os.path.dirname(path) for path in catalogues]
+        self.paths: set[str] = set()
+        """Of the episodes; of one in a pack, with its name in the pack."""
+        self.files: dict[str, str] = {}
+        """The files to show, and in which folder each is."""
+        self.left_out: list[LeftOut] = []
+        for catalogue in catalogues:
+            folder = os.path.dirname(catalogue)
+            for path in read_catalogue(catalogue):
+                try:
+                    self._add(NamedEpisode(path, folder), catalogue)
+                except ShardError as error:  # noqa: PERF203 - one episode at a time
+                    problem = str(error)[:_LONGEST_PROBLEM]
+                    self.left_out.append(LeftOut(path[:_LONGEST_PROBLEM], problem))
+
+    def _add(self, named: NamedEpisode, catalogue: str) -> None:
+        location = os.path.realpath(named.file)
+        root = next((root for root in self.roots if _is_in(location, os.path.realpath(root))), None)
+        if root is None:
+            raise UnsafePath(
+                "the catalogue names an episode in another folder",
+                path=named.path,
+                expected=f"an episode in {' or '.join(self.roots)}",
+                hint=f"name its folder too: wshard view {os.path.basename(catalogue)} FOLDER",
+            )
+        self.paths.add(named.path)
+        self.files[named.file] = root
+
+
 def _beside(path: str) -> Iterator[str]:
     """The files that belong to one that was named: overviews, sidecars, chunks, and the rest of its recording."""
     if path.endswith(PARTIAL_SUFFIX):
@@ -327,7 +395,7 @@ def _beside(path: str) -> Iterator[str]:
     if os.path.isdir(sidecars):
         yield from walk_folder(sidecars, _EPISODE).paths()
     with suppress(ShardError):  # it may be gone by now
-        if _kind(path, read_file(path, _HEAD_BYTES)) == "manifest":
+        if _kind(path, read_file(path, _HEAD_BYTES)) in ("manifest", "set"):
             yield from (chunk for chunk, _ in _chunks_of(path))
 
 
@@ -347,6 +415,8 @@ def _kind(name: str, head: bytes) -> str:
         return "sidecar"
     if name.endswith(_OVERVIEW):
         return "overview"
+    if name.endswith(_SET):
+        return "set"
     if head[8:12] in _PACK_MARKERS:
         return "pack"
     if head.startswith(_MAGIC):

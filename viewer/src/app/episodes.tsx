@@ -1,5 +1,6 @@
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { flags, toggleFlag } from "../export/flags";
 import type { App } from "../state/app";
 import { shown } from "../ui/escape";
 import * as format from "../ui/format";
@@ -17,11 +18,21 @@ interface Column {
   readonly isNumber?: boolean;
   /** What rows are sorted by; null comes last. */
   sort(row: EpisodeRow): string | number | null;
-  show(row: EpisodeRow): preact.ComponentChildren;
+  show(row: EpisodeRow, app: App): preact.ComponentChildren;
 }
 
 const columns: readonly Column[] = [
+  {
+    name: "poster",
+    sort: (row) => (row.hasOverview ? 0 : null),
+    show: (row, app) => row.hasOverview && <Thumbnail key={row.number} app={app} row={row.number} />,
+  },
   { name: "id", sort: (row) => row.id || row.name, show: (row) => <Name row={row} /> },
+  {
+    name: "flag",
+    sort: ({ name }) => (flags.value.has(name) ? 0 : null),
+    show: ({ name }) => flags.value.has(name) && <span class="flag">⚑</span>,
+  },
   { name: "envId", sort: (row) => row.envId || null, show: (row) => shown(row.envId) },
   { name: "task", sort: (row) => row.task || null, show: (row) => shown(row.task) },
   numeric("length", (row) => row.length, format.count),
@@ -62,7 +73,7 @@ export function Episodes({ app }: { readonly app: App }) {
     order.value,
   );
   // Columns that no row fills are left out.
-  const filled = columns.filter(({ name, show }) => name === "id" || rows.some((row) => isFilled(show(row))));
+  const filled = columns.filter(({ name, show }) => name === "id" || rows.some((row) => isFilled(show(row, app))));
   // Until somebody chooses, the first row is chosen, whichever comes in first.
   const isChosen = useSignal(chosen.peek() >= 0);
   useEffect(() => {
@@ -81,6 +92,14 @@ export function Episodes({ app }: { readonly app: App }) {
       body.current?.querySelector<HTMLElement>(`[data-row="${chosen.value}"]`)?.focus();
     } else if (event.key === "Enter" && at >= 0) {
       void app.open(chosen.value);
+    } else if (
+      event.key === "x" &&
+      at >= 0 &&
+      !event.ctrlKey &&
+      !event.metaKey &&
+      !(event.target instanceof HTMLInputElement)
+    ) {
+      toggleFlag(found[at]?.name ?? "");
     } else return;
     event.preventDefault();
   };
@@ -152,7 +171,7 @@ export function Episodes({ app }: { readonly app: App }) {
               >
                 {filled.map((column) => (
                   <td key={column.name} class={column.isNumber ? "number" : ""}>
-                    {column.show(row)}
+                    {column.show(row, app)}
                   </td>
                 ))}
               </tr>
@@ -190,6 +209,40 @@ function Name({ row }: { readonly row: EpisodeRow }) {
       {row.kind !== "episode" && <span class="badge">{table[row.kind]}</span>}
       {row.problem !== null && <span class="sub bad">{shown(row.problem)}</span>}
       {row.problem === null && isNamed && <span class="sub">{shown(row.name)}</span>}
+    </span>
+  );
+}
+
+/** Rows that stay in sight for this long get their image, in milliseconds. */
+const dwell = 150;
+
+function Thumbnail({ app, row }: { readonly app: App; readonly row: number }) {
+  const place = useRef<HTMLSpanElement>(null);
+  const [address, setAddress] = useState("");
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let url = "";
+    const show = (image: Blob | null) => {
+      if (image === null || place.current === null) return;
+      url = URL.createObjectURL(image);
+      setAddress(url);
+    };
+    const observer = new IntersectionObserver(([entry]) => {
+      clearTimeout(timer);
+      if (!entry?.isIntersecting || url !== "") return;
+      // Without an image, the place stays empty: the episode itself can be opened.
+      timer = setTimeout(() => void app.library.thumbnail(row).then(show, () => {}), dwell);
+    });
+    if (place.current !== null) observer.observe(place.current);
+    return () => {
+      observer.disconnect();
+      clearTimeout(timer);
+      URL.revokeObjectURL(url);
+    };
+  }, [app.library, row]);
+  return (
+    <span ref={place} class="thumbnail">
+      {address !== "" && <img src={address} alt="" />}
     </span>
   );
 }

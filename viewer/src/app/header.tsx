@@ -1,6 +1,8 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { words as compareWords } from "../compare/words";
+import { flags, toggleFlag } from "../export/flags";
+import { words as exportWords } from "../export/words";
 import { useAnswer } from "../model/hooks";
 import type { App } from "../state/app";
 import { showTheme, theme } from "../ui/colours";
@@ -61,6 +63,18 @@ export function Header({ app }: { readonly app: App }) {
             }}
           >
             <Icon name="compare" />
+          </button>
+        )}
+        {isEpisode && (
+          <button
+            type="button"
+            class="tool"
+            aria-label={exportWords.flags.flag}
+            title={`${exportWords.flags.flag} (X)`}
+            aria-pressed={flags.value.has(app.fileName.value)}
+            onClick={() => toggleFlag(app.fileName.peek())}
+          >
+            <Icon name="flag" />
           </button>
         )}
         {isEpisode && <CopyLink app={app} />}

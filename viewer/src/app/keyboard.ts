@@ -1,6 +1,7 @@
 // The keys of the page. Controls keep those that they need themselves.
 
 import { savePicture } from "../export/export-tab";
+import { toggleFlag } from "../export/flags";
 import { speeds } from "../stage/play";
 import type { App } from "../state/app";
 
@@ -114,6 +115,9 @@ function handle(app: App, event: KeyboardEvent): boolean {
       return true;
     case "s":
       void savePicture("", open.model.peek().facts.id, 2);
+      return true;
+    case "x":
+      toggleFlag(app.fileName.peek());
       return true;
     case "j":
       void app.step(1);

@@ -12,7 +12,7 @@ export async function droppedFiles(data: DataTransfer): Promise<{ given: Given; 
   const entries = [...data.items].map((item) => item.webkitGetAsEntry()).filter((entry) => entry !== null);
   const files: Found = [];
   for (const entry of entries) await walk(entry, files);
-  return given(files, entries.length === 1 ? (entries[0]?.name ?? "") : "");
+  return given(wanted(files), entries.length === 1 ? (entries[0]?.name ?? "") : "");
 }
 
 async function walk(entry: FileSystemEntry, found: Found): Promise<void> {
@@ -20,7 +20,7 @@ async function walk(entry: FileSystemEntry, found: Found): Promise<void> {
   const path = entry.fullPath.replace(/^\//, "");
   if (entry.isFile) {
     const file = await new Promise<File>((resolve, reject) => (entry as FileSystemFileEntry).file(resolve, reject));
-    if (isWanted(path)) found.push({ path, file });
+    found.push({ path, file });
     return;
   }
   const reader = (entry as FileSystemDirectoryEntry).createReader();
@@ -33,11 +33,8 @@ async function walk(entry: FileSystemEntry, found: Found): Promise<void> {
 }
 
 export function chosenFiles(list: FileList): { given: Given; title: string } | null {
-  const files = [...list]
-    .slice(0, mostFiles)
-    .map((file) => ({ path: file.webkitRelativePath || file.name, file }))
-    .filter(({ path }) => list.length === 1 || isWanted(path));
-  return given(files, "");
+  const files = [...list].slice(0, mostFiles).map((file) => ({ path: file.webkitRelativePath || file.name, file }));
+  return given(wanted(files), "");
 }
 
 function given(files: Found, name: string): { given: Given; title: string } | null {
@@ -49,7 +46,8 @@ function given(files: Found, name: string): { given: Given; title: string } | nu
   return { given: { kind: "files", files }, title };
 }
 
-/** Whether a file of a folder may be one of ours. */
-function isWanted(path: string): boolean {
-  return /\.(wshard|shard|shardpack|partial|overview|sig)$/.test(path);
+/** Those that may be ours. If none is, the first one is opened all the same, and the page says what is wrong with it. */
+function wanted(files: Found): Found {
+  const found = files.filter(({ path }) => /\.(wshard|shard|shardpack|shardpack-set|partial|overview|sig)$/.test(path));
+  return found.length > 0 ? found : files.slice(0, 1);
 }

@@ -19,6 +19,7 @@ export function hintFor(error: Error): Hint | null {
   if (/Failed to fetch|NetworkError|Load failed/.test(text)) return "network";
   if (/changed while it was read/.test(text)) return "changed";
   if (/the reader (stopped|did not answer)/.test(text)) return "stopped";
+  if (/a catalogue only names/.test(text)) return "catalogue";
   if (code === "bad_magic") return "notShard";
   if (code === "truncated") return "truncated";
   if (code === "missing_file") return "chunks";

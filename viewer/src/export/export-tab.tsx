@@ -173,9 +173,9 @@ function columnsOf({ channel, predictions, uncertainties }: Subject): number {
 
 type Form = "list" | "label" | "drop";
 
-function Flags({ episode, app }: TabProps): JSX.Element {
+function Flags({ app }: TabProps): JSX.Element {
   const names = [...flags.value].sort();
-  const name = app.rowName.value || episode.facts.files[0]?.name || episode.facts.id;
+  const name = app.fileName.value;
   const isFlagged = flags.value.has(name);
   const [form, setForm] = useState<Form>("label");
   const [isCopied, setCopied] = useState(false);

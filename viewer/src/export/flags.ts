@@ -13,6 +13,11 @@ export function toggleFlag(name: string): void {
   flagged.value = next;
 }
 
+/** Flags those of a link. What is flagged already stays so. */
+export function addFlags(names: readonly string[]): void {
+  if (names.length > 0) flagged.value = new Set([...flagged.peek(), ...names]);
+}
+
 export function clearFlags(): void {
   flagged.value = new Set();
 }

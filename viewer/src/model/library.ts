@@ -65,6 +65,7 @@ export class Library {
   readonly #worker: Promise<Worker>;
   readonly #waiting = new Map<number, Waiting>();
   readonly #models = new Map<number, OpenModel>();
+  readonly #thumbnails = new Map<number, Promise<Blob | null>>();
   readonly #giveRange: GiveRange;
   #questions = 0;
   #asked: ReturnType<typeof setTimeout> | undefined;
@@ -115,6 +116,17 @@ export class Library {
     return { episode: new EpisodeModel(facts, reads), close, grown };
   }
 
+  /** A small image of an episode, as a JPEG or PNG file; null if it has none. */
+  thumbnail(row: number): Promise<Blob | null> {
+    let found = this.#thumbnails.get(row);
+    if (found === undefined) {
+      found = this.#ask("thumbnail", [row]).then((bytes) => (bytes === null ? null : new Blob([bytes as BlobPart])));
+      found.catch(() => {});
+      this.#thumbnails.set(row, found);
+    }
+    return found;
+  }
+
   /** Opens a file that is no episode: its entries and their bytes are all that there is. */
   async container(row: number): Promise<ContainerModel> {
     const opened = (await this.#ask("container", [row])) as OpenedContainer;
@@ -160,6 +172,7 @@ export class Library {
       times: ask("times"),
       extent: ask("extent"),
       intervals: ask("intervals"),
+      posters: ask("posters"),
       scales: ask("scales"),
       provenance: ask("provenance"),
       identity: ask("identity"),

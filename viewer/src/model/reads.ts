@@ -61,6 +61,12 @@ export interface Extent {
   readonly max: number;
 }
 
+/** A small image of a camera, as a JPEG or PNG file, and the entry that it shows. */
+export interface PosterImage {
+  readonly step: number;
+  readonly bytes: Uint8Array;
+}
+
 export interface Reads extends FileReads {
   /** Columns of some dimensions of a dense channel, of a prediction, an uncertainty or a residual. */
   columns(key: string, dims: readonly number[], range: Range, width: number, options?: ReadOptions): Promise<Columns>;
@@ -78,6 +84,8 @@ export interface Reads extends FileReads {
   times(start: number, end: number, options?: ReadOptions): Promise<BigInt64Array | null>;
   /** The finite extent of each dimension as far as the channel was read. */
   extent(key: string, dims: readonly number[], options?: ReadOptions): Promise<readonly Extent[]>;
+  /** Small images of a camera, for as long as a picture is read; none where no file beside the episode has them. */
+  posters(key: string, options?: ReadOptions): Promise<readonly PosterImage[]>;
   /** The intervals of a label lane, on the axis of steps. */
   intervals(key: string, options?: ReadOptions): Promise<readonly Interval[]>;
   /** Scales of a `delta_q` residual (window × dimensions) and the steps that share one; null for others. */

@@ -1,6 +1,8 @@
 // What the mouse and fingers do on anything that has the time axis from left to right.
 
 import { useEffect } from "preact/hooks";
+import type { Range } from "../model/reads";
+import { gutter } from "../panels/panel";
 import type { View } from "../state/view";
 import { toPosition } from "./axis";
 
@@ -8,8 +10,33 @@ import { toPosition } from "./axis";
 const still = 3;
 /** Zoom of one notch of a wheel. */
 const notch = 1.2;
+/** Two fingers that are nearer to each other count as this far apart. */
+const nearest = 24;
 
 type Mode = "pan" | "scrub" | "box" | "select";
+
+interface Drag {
+  readonly x: number;
+  readonly position: number;
+  readonly range: Range;
+  readonly mode: Mode;
+}
+
+/** What is down on the plots of a view. Two fingers are often on two plots: on a phone, each is not high. */
+interface Hand {
+  readonly pointers: Map<number, number>;
+  drag: Drag | null;
+  /** The steps between two fingers, and the position in their middle. */
+  pinch: { readonly steps: number; readonly middle: number } | null;
+}
+
+const hands = new WeakMap<View, Hand>();
+
+function handOf(view: View): Hand {
+  const hand = hands.get(view) ?? { pointers: new Map<number, number>(), drag: null, pinch: null };
+  hands.set(view, hand);
+  return hand;
+}
 
 export type BoxShown = (from: number, to: number) => void;
 
@@ -26,22 +53,30 @@ export function useGestures(
       const { left, width } = place.getBoundingClientRect();
       return toPosition(event.clientX - left, view.range.peek(), width);
     };
-    let start: { x: number; position: number; range: { start: number; end: number }; mode: Mode } | null = null;
+    const hand = handOf(view);
+    const { pointers } = hand;
     let isMoved = false;
-    const pointers = new Map<number, number>();
-    let pinch: { distance: number; range: { start: number; end: number }; middle: number } | null = null;
+    /** How far two fingers are from each other, and the middle between them. */
+    const fingers = () => {
+      const [a = 0, b = 0] = pointers.values();
+      return { apart: Math.max(nearest, Math.abs(a - b)), middle: (a + b) / 2 };
+    };
 
     const down = (event: PointerEvent) => {
       if (event.button !== 0 || isControl(event.target)) return;
+      if (event.isPrimary) pointers.clear(); // an element that was removed got no end of its touch
       pointers.set(event.pointerId, event.clientX);
-      if (pointers.size === 2) {
-        const [a, b] = [...pointers.values()] as [number, number];
-        pinch = { distance: Math.abs(a - b), range: view.range.peek(), middle: at({ clientX: (a + b) / 2 }) };
-        start = null;
+      if (pointers.size > 1) {
+        hand.drag = null;
+        box(Number.NaN, Number.NaN);
+        const { apart, middle } = fingers();
+        const { start, end } = view.range.peek();
+        const steps = (apart * (end - start)) / innerWidth(place);
+        hand.pinch = pointers.size === 2 ? { steps, middle: at({ clientX: middle }) } : null;
         return;
       }
       const mode = event.shiftKey ? "scrub" : event.ctrlKey || event.metaKey ? "box" : drag;
-      start = { x: event.clientX, position: at(event), range: view.range.peek(), mode };
+      hand.drag = { x: event.clientX, position: at(event), range: view.range.peek(), mode };
       isMoved = false;
       if (mode === "scrub") view.seek(Math.round(at(event)));
       if (event.pointerType !== "touch") place.setPointerCapture(event.pointerId);
@@ -49,14 +84,19 @@ export function useGestures(
     const move = (event: PointerEvent) => {
       if (event.pointerType === "mouse") view.hover.value = at(event);
       if (pointers.has(event.pointerId)) pointers.set(event.pointerId, event.clientX);
-      if (pinch !== null && pointers.size === 2) {
-        const [a, b] = [...pointers.values()] as [number, number];
-        const factor = pinch.distance / Math.max(8, Math.abs(a - b));
-        const { range, middle } = pinch;
-        view.show({ start: middle - (middle - range.start) * factor, end: middle + (range.end - middle) * factor });
+      if (hand.pinch !== null && pointers.has(event.pointerId)) {
+        view.isMoving.value = true;
+        const { steps, middle } = hand.pinch;
+        const now = fingers();
+        const width = (steps * innerWidth(place)) / now.apart;
+        const { left } = place.getBoundingClientRect();
+        // What was between the fingers stays between them.
+        const start = middle - ((now.middle - left - gutter.left) / innerWidth(place)) * width;
+        view.show({ start, end: start + width });
         return;
       }
-      if (start === null) return;
+      const start = hand.drag;
+      if (start === null || !pointers.has(event.pointerId)) return;
       if (!isMoved && Math.abs(event.clientX - start.x) <= still) return;
       isMoved = true;
       view.isMoving.value = true;
@@ -72,9 +112,8 @@ export function useGestures(
     };
     const up = (event: PointerEvent) => {
       pointers.delete(event.pointerId);
-      pinch = null;
-      const from = start;
-      start = null;
+      const from = hand.drag;
+      hand.pinch = hand.drag = null;
       view.isMoving.value = false;
       if (from === null) return;
       const to = at(event);
@@ -92,7 +131,7 @@ export function useGestures(
     };
     const cancel = (event: PointerEvent) => {
       pointers.delete(event.pointerId);
-      pinch = start = null;
+      hand.pinch = hand.drag = null;
       view.isMoving.value = false;
       box(Number.NaN, Number.NaN);
     };
@@ -129,6 +168,11 @@ export function useGestures(
       place.removeEventListener("dblclick", double);
     };
   }, [view, box, drag]);
+}
+
+/** Pixels from the beginning of a plot to its end. */
+function innerWidth({ clientWidth }: HTMLElement): number {
+  return Math.max(1, clientWidth - gutter.left - gutter.right);
 }
 
 /** Whether an element inside a plot has a use of its own for the pointer. */

@@ -2,10 +2,12 @@
 
 import { batch, computed, effect, type ReadonlySignal, signal } from "@preact/signals";
 import type { JsonObject } from "@shard-format/core";
+import { addFlags, flags } from "../export/flags";
 import type { EpisodeModel } from "../model/episode";
 import { type ContainerModel, type GiveRange, Library, ReadError } from "../model/library";
+import { words } from "../words";
 import type { Given } from "../worker/protocol";
-import { decodeLink, emptyLink, encodeLink, type Link, type PanelChoice } from "./link";
+import { emptyLink, encodeLink, type Link, type PanelChoice } from "./link";
 import { View } from "./view";
 
 /** An episode that is open, and how it is looked at. */
@@ -46,6 +48,11 @@ export class App {
     const { row } = this.episode.value ?? { row: -1 };
     return this.library.rows.value.find(({ number }) => number === row)?.name ?? "";
   });
+  /** What the open episode is called where it is flagged. */
+  readonly fileName = computed(() => {
+    const facts = this.episode.value?.model.value.facts;
+    return this.rowName.value || facts?.files[0]?.name || facts?.id || "";
+  });
   #opening = 0;
 
   constructor(readonly giveRange: GiveRange = async () => null) {
@@ -55,6 +62,7 @@ export class App {
   /** Opens what was given, and the episode if there is only one. */
   async list(given: Given, title: string): Promise<void> {
     const link = this.wanted.peek();
+    addFlags(link.flagged);
     this.#reset();
     this.title.value = title;
     this.source.value = given.kind === "url" ? given.url : "";
@@ -102,18 +110,54 @@ export class App {
     const link = wanted.id === "" || wanted.id === episode.facts.id ? wanted : emptyLink;
     const model = computed(() => grown.value ?? episode);
     const view = new View(computed(() => shownLength(model.value)));
+    // Back leads to the table.
+    const isStep = this.screen.peek() === "episodes" && hasAddress();
     batch(() => {
       this.episode.peek()?.close();
-      if (link.range !== null) view.show(link.range);
-      if (link.cursor !== null) view.seek(link.cursor);
-      view.selection.value = link.selection;
       this.episode.value = { model, view, row, close };
-      this.shown.value = link.shown;
-      this.choices.value = link.panels;
+      this.#show(view, link);
       if (link.tab !== "") this.tab.value = link.tab;
-      this.compare.value = link.compare;
       this.wanted.value = emptyLink;
       this.screen.value = "episode";
+    });
+    if (isStep) history.pushState(null, "", `#${this.link()}`);
+  }
+
+  #show(view: View, link: Link): void {
+    view.isPlaying.value = false;
+    view.seek(link.cursor ?? 0);
+    view.show(link.range ?? { start: 0, end: view.length.peek() });
+    view.selection.value = link.selection;
+    this.shown.value = link.shown;
+    this.choices.value = link.panels;
+    this.compare.value = link.compare;
+  }
+
+  /** The address was edited, or the user went back: shows what it says. */
+  async follow(link: Link): Promise<void> {
+    const open = this.episode.peek();
+    addFlags(link.flagged);
+    if (this.screen.peek() === "open") {
+      this.wanted.value = link;
+      return;
+    }
+    if (link.row === "" && link.id === "" && this.library.rows.peek().length > 1) {
+      this.showTable();
+      return;
+    }
+    await this.#run("Opening the episode", async () => {
+      const row = link.row === "" ? (open?.row ?? null) : await this.#rowNamed(link.row);
+      if (row === null && link.row !== "") throw new Error(words.open.missingFile(link.row));
+      if (row === null) return;
+      if (open === null || row !== open.row) {
+        await this.#open(row, link);
+        return;
+      }
+      batch(() => {
+        this.#show(open.view, link);
+        this.tab.value = link.tab;
+        this.screen.value = "episode";
+      });
     });
   }
 
@@ -202,26 +246,26 @@ export class App {
       panels: this.choices.value,
       tab: this.tab.value,
       compare: this.compare.value,
+      flagged: [...flags.value].sort(),
     });
   }
 
   /** Keeps the address of the page up to date, without a step back for each change. */
   keepAddress(): () => void {
     let timer: ReturnType<typeof setTimeout> | undefined;
-    // The frame of a notebook has none.
-    const hasAddress = location.protocol !== "about:";
     return effect(() => {
-      if (this.episode.value === null || !hasAddress) return;
+      if (this.episode.value === null || !hasAddress()) return;
       const fragment = this.link();
       clearTimeout(timer);
       // Browsers refuse too many changes of the address in a short time.
       timer = setTimeout(() => history.replaceState(null, "", `#${fragment}`), 300);
     });
   }
+}
 
-  readAddress(): Link {
-    return decodeLink(location.hash);
-  }
+/** The frame of a notebook has none. */
+function hasAddress(): boolean {
+  return location.protocol !== "about:";
 }
 
 /** T, or T + 1 if a channel that follows the steps has an observation after the last action. */

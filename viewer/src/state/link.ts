@@ -27,6 +27,8 @@ export interface Link {
   readonly tab: string;
   /** What is compared, and how; null: nothing. */
   readonly compare: JsonObject | null;
+  /** Names of flagged episodes, as the table shows them. */
+  readonly flagged: readonly string[];
 }
 
 export const emptyLink: Link = {
@@ -40,7 +42,11 @@ export const emptyLink: Link = {
   panels: new Map(),
   tab: "",
   compare: null,
+  flagged: [],
 };
+
+/** Letters of the names of flagged episodes that a link holds: a browser takes no address of any length. */
+const mostFlagged = 1 << 16;
 
 /** Numbers are short: nobody sees a thousandth of a step. */
 function short(value: number): string {
@@ -62,6 +68,8 @@ export function encodeLink(link: Link): string {
   }
   if (link.tab !== "") parts.set("tab", link.tab);
   if (link.compare !== null) parts.set("compare", JSON.stringify(link.compare));
+  const flagged = JSON.stringify(link.flagged);
+  if (link.flagged.length > 0 && flagged.length <= mostFlagged) parts.set("flag", flagged);
   // Characters that need no code in a fragment stay readable.
   return parts.toString().replace(/%2F/g, "/").replace(/%3A/g, ":").replace(/%2C/g, ",");
 }
@@ -69,7 +77,7 @@ export function encodeLink(link: Link): string {
 /** What a fragment says. Parts that are wrong count as absent: a link may be old, or somebody's joke. */
 export function decodeLink(fragment: string): Link {
   const parts = new URLSearchParams(fragment.replace(/^#/, ""));
-  const shown = parsed(parts.get("show"));
+  const shown = texts(parsed(parts.get("show")));
   const panels = new Map<string, PanelChoice>();
   const choices = parsed(parts.get("panels"));
   const compare = parsed(parts.get("compare"));
@@ -87,10 +95,11 @@ export function decodeLink(fragment: string): Link {
     cursor: numberOf(parts.get("t")),
     range: rangeOf(parts.get("range")),
     selection: rangeOf(parts.get("select")),
-    shown: Array.isArray(shown) && shown.every((one) => typeof one === "string") ? (shown as string[]) : null,
+    shown,
     panels,
     tab: parts.get("tab") ?? "",
     compare: isObject(compare) ? compare : null,
+    flagged: texts(parsed(parts.get("flag"))) ?? [],
   };
 }
 
@@ -111,6 +120,10 @@ function parsed(text: string | null): unknown {
   } catch {
     return null;
   }
+}
+
+function texts(value: unknown): string[] | null {
+  return Array.isArray(value) && value.every((one) => typeof one === "string") ? value : null;
 }
 
 function isObject(value: unknown): value is JsonObject {

@@ -12,7 +12,7 @@ import {
 import { loadZstd } from "@shard-format/core/zstd";
 import { type Derived, parseDerived } from "../model/derived";
 import type { ChannelFacts, EpisodeFacts, Interval } from "../model/facts";
-import type { Columns, Extent, Range, ReadOptions, Window } from "../model/reads";
+import type { Columns, Extent, PosterImage, Range, ReadOptions, Window } from "../model/reads";
 import { type Clock, regularClock, sampledClock, secondsClock, stepAt, stepClock } from "../plot-data/clocks";
 import { Pyramid } from "../plot-data/pyramid";
 import type { Numbers } from "../plot-data/samples";
@@ -20,6 +20,7 @@ import { episodeFacts, type Readable, readables } from "./facts";
 import { OpenFiles } from "./files";
 import { Lines, mostPyramid, type ReadValues } from "./lines";
 import { Lru } from "./lru";
+import { postersOf } from "./posters";
 import { Turns } from "./turns";
 import { DenseReader, decoded } from "./values";
 
@@ -324,10 +325,21 @@ export class OpenEpisode {
     );
   }
 
-  /** What is wrong with an overview is no reason not to show the episode (W-OVW-8). */
   async #readOverview(block: string): Promise<Overview | null> {
+    return (await (await this.#openOverviews())?.read(block).catch(() => null)) ?? null;
+  }
+
+  #openOverviews(): Promise<Overviews | null> {
+    // What is wrong with an overview is no reason not to show the episode (W-OVW-8).
     this.#overviews ??= openOverviews(this.episode, { zstd: loadZstd }).catch(() => null);
-    return (await (await this.#overviews)?.read(block).catch(() => null)) ?? null;
+    return this.#overviews;
+  }
+
+  /** Small images of a camera. */
+  async posters(key: string, options: ReadOptions): Promise<readonly PosterImage[]> {
+    if (this.#readable(key).facts.bytes < longChannel || this.origin.isUnfinished) return [];
+    const overviews = await this.#openOverviews();
+    return overviews === null ? [] : postersOf(overviews, key, options);
   }
 
   async window(key: string, start: number, stop: number, options: ReadOptions): Promise<Window> {

@@ -45,6 +45,7 @@ const reads = [
   "positions",
   "times",
   "intervals",
+  "posters",
   "scales",
   "provenance",
   "identity",
@@ -67,6 +68,7 @@ async function answer({ method, args }: Question, signal: AbortSignal): Promise<
   const [first, ...rest] = args;
   if (method === "list") return library.list(first as Given);
   if (method === "open") return library.open(first as number);
+  if (method === "thumbnail") return library.thumbnail(first as number);
   if (method === "close") return library.close(first as number);
   if (method === "container") return library.openContainer(first as number);
   if (method === "ping") return null;

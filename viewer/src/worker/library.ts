@@ -2,11 +2,12 @@
 
 import { type JsonObject, openShard, parseJson, ShardError, type ShardReader, type Source } from "@shard-format/core";
 import { openShardPack, type PackRecord, type ShardPackReader } from "@shard-format/core/shardpack";
-import { type Episode, openEpisode, openRecording, type Recording } from "@shard-format/core/wshard";
+import { type Episode, openEpisode, openOverviews, openRecording, type Recording } from "@shard-format/core/wshard";
 import { loadZstd } from "@shard-format/core/zstd";
 import { OpenEpisode } from "./episode";
 import { taskOf } from "./facts";
 import { OpenFiles } from "./files";
+import { thumbnailOf } from "./posters";
 import type { EpisodeRow, Given, LeftOut, Listed, OpenedContainer, OpenedEpisode } from "./protocol";
 import { Served, type ServedRecord } from "./served";
 import {
@@ -49,6 +50,7 @@ interface Place {
   /** What `wshard view` says about it, if it is in a pack. */
   readonly known: Partial<EpisodeRow> | null;
   readonly isRecording: boolean;
+  readonly hasOverview: boolean;
 }
 
 /** What a recording has become so far. */
@@ -82,6 +84,7 @@ export class Library {
   /** Rows that wait to be sent together. */
   #described: EpisodeRow[] = [];
   #handles = 0;
+  #thumbnails: Promise<unknown> = Promise.resolve();
   /** Whether `wshard view` serves files of its own machine. */
   #isNear = false;
 
@@ -115,13 +118,22 @@ export class Library {
 
   #place(name: string, size: number, open: Place["open"], more: Partial<Place> = {}): Place {
     const isRecording = /\.partial$/.test(name.replace(/[?#].*$/, ""));
-    return { name, size, open, sidecars: () => [], served: null, known: null, isRecording, ...more };
+    return {
+      ...{ name, size, open, sidecars: () => [], served: null, known: null, isRecording, hasOverview: false },
+      ...more,
+    };
   }
 
   #placeOf(file: ListedFile, files: Listing): Place {
-    const open = () => openListed(file, files);
+    const open = () => {
+      if (/\.(parquet|wshard-index)$/.test(file.name)) {
+        throw new ShardError("invalid_argument", "a catalogue only names episodes", { path: file.name });
+      }
+      return openListed(file, files);
+    };
     const sidecars = () => sidecarsOf(file.name, files);
-    return this.#place(file.name, file.size, open, { sidecars, served: file.number ?? null });
+    const hasOverview = files.has(`${file.name}.overview`);
+    return this.#place(file.name, file.size, open, { sidecars, served: file.number ?? null, hasOverview });
   }
 
   // --- lists
@@ -131,6 +143,8 @@ export class Library {
     const first = this.#places.length;
     for (const file of files.values()) {
       if (/\.(overview|sig)$/.test(file.name) || isSidecar(file.name) || chunks.has(file.name)) continue;
+      // A set is shown as its packs. Without them, its own entries can be listed.
+      if (file.name.endsWith(".shardpack-set") && files.size > 1) continue;
       const place = this.#placeOf(file, files);
       const isPack = file.kind === undefined ? file.name.endsWith(".shardpack") : file.kind === "pack";
       const records = served?.records.get(file.number ?? -1);
@@ -348,7 +362,8 @@ export class Library {
   }
 
   #emptyRow(place: Place, number: number): EpisodeRow {
-    return { ...emptyRow(number, place.name, place.size), kind: place.isRecording ? "recording" : "episode" };
+    const { name, size, isRecording, hasOverview } = place;
+    return { ...emptyRow(number, name, size), kind: isRecording ? "recording" : "episode", hasOverview };
   }
 
   async #describe(number: number): Promise<EpisodeRow> {
@@ -366,6 +381,25 @@ export class Library {
       const isOther = error instanceof ShardError && error.rule === "W-ROL-1";
       if (isOther) return { ...row, kind: "container" };
       return { ...row, problem: error instanceof Error ? error.message : String(error) };
+    }
+  }
+
+  /** A small image of an episode; null if there is none. One after the other: they must not get in the way. */
+  thumbnail(number: number): Promise<Uint8Array | null> {
+    const found = this.#thumbnails.then(() => this.#thumbnail(this.#places[number] as Place));
+    this.#thumbnails = found.catch(() => {});
+    return found;
+  }
+
+  async #thumbnail(place: Place): Promise<Uint8Array | null> {
+    const episode = await openEpisode(await place.open(), options);
+    try {
+      const overviews = await openOverviews(episode, options);
+      const found = overviews === null ? null : await thumbnailOf(overviews);
+      await overviews?.close();
+      return found;
+    } finally {
+      await episode.close();
     }
   }
 
@@ -506,6 +540,7 @@ function emptyRow(number: number, name: string, bytes: number): EpisodeRow {
     bytes,
     findings: null,
     spark: null,
+    hasOverview: false,
     problem: null,
   };
 }

@@ -31,6 +31,8 @@ export interface EpisodeRow {
   readonly findings: number | null;
   /** Rewards in at most 60 columns, from the least to the largest: 0 to 1. */
   readonly spark: readonly number[] | null;
+  /** Whether a file beside it may have small images. */
+  readonly hasOverview: boolean;
   /** Why it cannot be opened. */
   readonly problem: string | null;
 }

@@ -99,6 +99,42 @@ describe.skipIf(hasNoBrowser)("keys and mouse", () => {
     await expect.poll(async () => Promise.all(await range())).toEqual([0, 200]);
   });
 
+  test("two fingers zoom, also on two plots: what is between them stays there, and the cursor where it is", async () => {
+    const [upper, lower] = ["signal/joint_pos", "action/ctrl"].map((key) =>
+      page.locator(`[data-panel='${key}'] .panel-body`),
+    );
+    await lower?.scrollIntoViewIfNeeded();
+    const [above, below] = [await upper?.boundingBox(), await lower?.boundingBox()];
+    if (!above || !below) throw new Error("the plots are not there");
+    const [left, inner] = [above.x + 64, above.width - 76];
+    const session = await page.context().newCDPSession(page);
+    const touch = (type: "touchStart" | "touchMove" | "touchEnd", ...shares: number[]) =>
+      session.send("Input.dispatchTouchEvent", {
+        type,
+        touchPoints: shares.map((share, id) => ({
+          x: left + share * inner,
+          y: (id === 0 ? above.y + above.height : below.y) + (id === 0 ? -20 : 40),
+          id,
+        })),
+      });
+    await touch("touchStart", 0.4);
+    await touch("touchStart", 0.4, 0.6);
+    for (const by of [0.05, 0.1, 0.15, 0.2]) await touch("touchMove", 0.4 - by, 0.6 + by);
+    // From 80 to 120, and now at 20 % and 80 %.
+    await expect.poll(async () => Promise.all(await range())).toEqual([67, 133]);
+    for (const by of [0.05, 0.1]) await touch("touchMove", 0.2 + by, 0.8 + by);
+    await expect.poll(async () => Promise.all(await range())).toEqual([60, 127]);
+    await touch("touchEnd", 0.3);
+    await touch("touchEnd");
+    expect(await cursor()).toBe(0);
+    // One finger moves along again.
+    await touch("touchStart", 0.5);
+    for (const share of [0.55, 0.6, 0.65]) await touch("touchMove", share);
+    await touch("touchEnd");
+    await expect.poll(async () => (await Promise.all(await range()))[0]).toBeLessThan(56);
+    await session.detach();
+  });
+
   test("the readout has the exact values at the cursor", async () => {
     await press("End", "Shift+ArrowLeft");
     const values = waves(200, 3);

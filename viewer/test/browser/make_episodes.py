@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from wshard import Episode, save_wshard
+from wshard.overviews import write_overviews
 
 RATE = 30.0
 
@@ -31,6 +32,12 @@ def cameras(path: Path) -> None:
     ep.actions["ctrl"] = np.zeros((steps, 2), "f4")
     ep.rewards = np.zeros(steps, "f4")
     save_wshard(ep, path, profile="training", fsync=False)
+
+
+def posters(path: Path) -> None:
+    """The same cameras, with an overview file beside them."""
+    cameras(path)
+    write_overviews(path, fsync=False)
 
 
 class Scene:
@@ -186,7 +193,7 @@ def main(folder: str, *names: str) -> None:
     """Writes the episodes that are named."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name in names:
-        {"cameras": cameras, "reach": reach}[name](Path(folder) / f"{name}.wshard")
+        {"cameras": cameras, "posters": posters, "reach": reach}[name](Path(folder) / f"{name}.wshard")
 
 
 if __name__ == "__main__":

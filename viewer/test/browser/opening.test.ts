@@ -69,6 +69,18 @@ describe.skipIf(hasNoBrowser)("opening", () => {
     expect(watched.errors).toEqual([]);
   });
 
+  test("a catalogue and other files say what to do", async () => {
+    await page.goto(fileAddress());
+    await choose(page, [{ name: "runs.parquet", bytes: new TextEncoder().encode("PAR1 and more of it PAR1") }]);
+    await expect.poll(() => page.locator(".problem p").first().textContent()).toContain("wshard view CATALOGUE");
+    await choose(page, [
+      { name: "notes.txt", bytes: new TextEncoder().encode("some notes of mine, which are no episode") },
+      { name: "more.txt", bytes: new TextEncoder().encode("more") },
+    ]);
+    await expect.poll(() => page.locator(".problem p").first().textContent()).toContain("not a Shard file");
+    expect(watched.errors).toEqual([]);
+  });
+
   test("several files are a table, which keys open", async () => {
     await page.goto(fileAddress());
     const files = ["b", "a"].map(async (name) => ({
@@ -121,5 +133,79 @@ describe.skipIf(hasNoBrowser)("opening", () => {
     expect(await other.locator("[data-panel='signal/gripper']").count()).toBe(0);
     await expect.poll(() => other.url()).toBe(address);
     await other.close();
+  });
+
+  const two = () =>
+    Promise.all(
+      ["a", "b"].map(async (name) => ({ name: `${name}.wshard`, bytes: await encoded(reaching(50, { id: name })) })),
+    );
+  const title = () => page.locator("h1").textContent();
+  const cursor = () => page.locator(".time-cursor").getAttribute("aria-valuenow");
+
+  test("an address that is edited is followed, and Back leads to what was there before", async () => {
+    await page.goto(fileAddress());
+    await choose(page, await two());
+    await page.locator("tbody tr").first().click();
+    await expect.poll(title).toBe("a");
+    await expect.poll(() => page.url()).toContain("id=a");
+    await page.keyboard.press("ArrowRight");
+    await expect.poll(() => page.url()).toContain("t=1");
+    const go = (hash: string) =>
+      page.evaluate((to) => {
+        location.hash = to;
+      }, hash);
+    await go("file=a.wshard&id=a&t=30&range=20,40&tab=metadata");
+    await expect.poll(cursor).toBe("30");
+    expect(await page.locator(".handle.start").getAttribute("aria-valuenow")).toBe("20");
+    await page.getByRole("tab", { selected: true }).waitFor();
+    await go("file=b.wshard&id=b&t=7");
+    await expect.poll(title).toBe("b");
+    await expect.poll(cursor).toBe("7");
+    // What the page writes into the address is not followed: nothing moves any more.
+    await expect.poll(() => page.url()).toContain("file=b.wshard&id=b&t=7&tab=metadata");
+    await page.goBack();
+    await expect.poll(title).toBe("a");
+    await expect.poll(cursor).toBe("30");
+    await page.goBack();
+    await expect.poll(cursor).toBe("1");
+    expect(await page.locator(".handle.start").getAttribute("aria-valuenow")).toBe("0");
+    await page.goBack();
+    await page.locator("tbody tr").first().waitFor();
+    await page.goForward();
+    await expect.poll(title).toBe("a");
+    await go("file=c.wshard&id=c");
+    await expect.poll(() => page.locator(".problem").textContent()).toContain("c.wshard");
+    expect(watched.errors).toEqual([]);
+  });
+
+  test("flagged episodes are marked in the table, sorted to its top, and in the link", async () => {
+    await page.goto(fileAddress());
+    await choose(page, await two());
+    await page.locator("tbody tr").nth(1).waitFor();
+    expect(await page.locator("thead").textContent()).not.toContain("Flag");
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("x");
+    await page.locator("thead").getByText("Flag").click();
+    await expect.poll(() => page.locator("tbody tr").first().textContent()).toMatch(/^b⚑/);
+    await page.locator("tbody tr").first().click();
+    await expect.poll(title).toBe("b");
+    const button = page.getByRole("button", { name: "Flag this episode", exact: true }).first();
+    expect(await button.getAttribute("aria-pressed")).toBe("true");
+    await page.keyboard.press("k");
+    await expect.poll(title).toBe("a");
+    await button.click();
+    const flagged = encodeURIComponent('["a.wshard","b.wshard"]').replaceAll("%2C", ",");
+    await expect.poll(() => page.url()).toContain(`flag=${flagged}`);
+    const address = page.url();
+
+    const other = await browser.newPage();
+    await other.goto(address);
+    await choose(other, await two());
+    await other.locator(".crumb").first().click();
+    await expect.poll(() => other.locator("tbody .flag").count()).toBe(2);
+    await other.keyboard.press("x");
+    await expect.poll(() => other.locator("tbody .flag").count()).toBe(1);
+    await other.close();
+    expect(watched.errors).toEqual([]);
   });
 });

@@ -54,16 +54,16 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
   }
 
   /** A program and its lines. */
-  function start(...args: string[]) {
-    const process = spawn(python, [script, folder, ...args]);
-    started.push(process);
-    const lines = createInterface(process.stdout)[Symbol.asyncIterator]();
-    return { process, line: async () => String((await lines.next()).value) };
+  function start(args: string[], environment: Record<string, string> = {}) {
+    const program = spawn(python, [script, folder, ...args], { env: { ...process.env, ...environment } });
+    started.push(program);
+    const lines = createInterface(program.stdout)[Symbol.asyncIterator]();
+    return { process: program, line: async () => String((await lines.next()).value) };
   }
 
   /** The address that `wshard view` prints. */
   async function serve(...args: string[]): Promise<string> {
-    const { line } = start("view", ...args);
+    const { line } = start(["view", ...args]);
     let text = await line();
     while (!text.startsWith("http:")) text = await line();
     return text;
@@ -89,6 +89,19 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     expect(token).toHaveLength(43);
     expect(page.url()).not.toContain(token);
     expect(await page.title()).not.toBe("owned");
+    expect(complaints).toEqual([]);
+    await page.close();
+  });
+
+  test("the browser is started with a page of this user that leads to the viewer, not with the token", async () => {
+    // This "browser" prints its argument.
+    const { line } = start(["view-in-browser", join(runs, "ep_1.wshard")], { BROWSER: "echo %s" });
+    let argument = await line();
+    while (!argument.startsWith("file:")) argument = await line();
+    const page = await newPage();
+    await page.goto(argument);
+    await page.getByText("joint_pos").first().waitFor();
+    expect(page.url()).toMatch(/^http:/);
     expect(complaints).toEqual([]);
     await page.close();
   });
@@ -201,7 +214,7 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
 
   test("a recording is followed until it is an episode", async () => {
     const path = join(folder, "live", "ep.wshard");
-    const recorder = start("record", path);
+    const recorder = start(["record", path]);
     recorder.process.stdin.write("\n");
     await recorder.line();
     run("make", join(folder, "live"), "2");
@@ -228,7 +241,7 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
 
   test("a recording in several files is followed until it is an episode in chunks", async () => {
     const path = join(folder, "rolled", "ep.wshard");
-    const recorder = start("record", path, "150");
+    const recorder = start(["record", path, "150"]);
     recorder.process.stdin.write("\n");
     await recorder.line();
     const page = await newPage();
@@ -286,7 +299,7 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
   });
 
   test("in a notebook, two cells fetch the page once and read through the kernel", async () => {
-    const kernel = start("kernel", join(runs, "ep_2.wshard"));
+    const kernel = start(["kernel", join(runs, "ep_2.wshard")]);
     await kernel.line();
     const asked: string[] = [];
     let last = Promise.resolve();

@@ -205,6 +205,12 @@ export class Overviews {
     throw broken("limit_exceeded", "W-OVW-5", "an overview of too many values a step", limit);
   }
 
+  /** How many bytes the file of a poster has; 0 if it is missing. */
+  posterSize({ number }: Poster): number {
+    const entry = `poster/${number}`;
+    return this.#reader.has(entry) ? this.#reader.entry(entry).origSize : 0;
+  }
+
   /** The JPEG or PNG file of a poster. */
   async readPoster({ number, width, height }: Poster, options?: ReadOptions): Promise<Uint8Array> {
     const entry = `poster/${number}`;

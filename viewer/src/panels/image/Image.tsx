@@ -3,6 +3,7 @@ import type { JsonObject } from "@shard-format/core";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { entriesOf } from "../../model/entries";
 import type { ChannelFacts } from "../../model/facts";
+import { Posters } from "../../model/posters";
 import { colourMaps } from "../../plot-data/colours";
 import { colour } from "../../ui/colours";
 import { shown } from "../../ui/escape";
@@ -46,6 +47,13 @@ export function Image({ episode, subject, view, width, height, settings, change,
   const pointer = useSignal<{ x: number; y: number } | null>(null);
   const problem = useSignal("");
   const legend = useSignal<Range>({ min: 0, max: 1 });
+  const isPreview = useSignal(false);
+  /** The entry that was drawn last; −1 before the first. */
+  const drawn = useRef(-1);
+  const posters = useMemo(
+    () => new Posters(episode.reads, subject.channel.key, () => arrived.value++),
+    [episode, subject.channel.key],
+  );
   const painter = useMemo(() => new Painter(), [subject]);
 
   const hasMap = truth !== null && truth.picture.planes === 1;
@@ -131,14 +139,24 @@ export function Image({ episode, subject, view, width, height, settings, change,
       else if (before) tell({ note: words.notYet });
       else if (missing) tell({ note: words.reading });
       else tell({ summary: words.summary(picture.width, picture.height, (a ?? b)?.entry ?? 0) });
-      // While a picture is read, the one before it stays.
-      if (missing && !before && problem.value === "") return;
+      // While a picture is read, the one before it stays, or a small one that is nearer takes its place.
+      const waits = missing && !before && problem.value === "";
+      const hasPosters = mode === "truth" && truth.channel.dtype === "u8" && picture.count === 1 && drawn.current >= 0;
+      const poster = waits && hasPosters && first !== null ? posters.near(first, drawn.current) : null;
+      if (waits && poster === null) return;
+      isPreview.value = poster !== null;
 
       const ratio = pixelRatio.value;
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
       context.clearRect(0, 0, room.width, room.height);
       if (before || problem.value !== "") return;
       const place = placeOf(picture, room, zoom.value);
+      if (poster !== null) {
+        context.imageSmoothingEnabled = true;
+        context.drawImage(poster, place.left, place.top, picture.width * place.size, picture.height * place.size);
+        return;
+      }
+      drawn.current = (a ?? b)?.entry ?? -1;
       drawGround(context, place, picture, [colour("--sunken"), colour("--line")]);
       if (mode === "difference" && a !== null && b !== null) {
         legend.value = painter.drawDifference(context, place, a, b, style);
@@ -292,6 +310,11 @@ export function Image({ episode, subject, view, width, height, settings, change,
             <span class={mode === "blink" && !isSecond.value ? "hidden" : ""}>
               {shown(prediction?.channel.model || words.prediction)}
             </span>
+          </div>
+        )}
+        {isPreview.value && (
+          <div class="image-names">
+            <span>{words.preview}</span>
           </div>
         )}
         <div class="panel-readout" ref={readout} />

@@ -21,6 +21,7 @@ export const words = {
   canvas: "Picture at the cursor. Wheel or + and − zoom, drag or arrows move, double click fits.",
   noValue: "no value",
   reading: "reading",
+  preview: "preview",
   notYet: "No picture yet at this time.",
   noPicture: (shape: string) => `The steps of this channel are not pictures: ${shape}.`,
   summary: (width: number, height: number, entry: number) => `Picture of ${width} × ${height} pixels, entry ${entry}`,

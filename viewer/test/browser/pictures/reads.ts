@@ -96,6 +96,10 @@ export class MadeUpReads implements Reads {
     return [];
   }
 
+  async posters() {
+    return [];
+  }
+
   async scales() {
     return null;
   }

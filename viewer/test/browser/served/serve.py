@@ -83,8 +83,8 @@ def kernel(path: str) -> None:
 def main() -> None:
     folder, mode, *arguments = sys.argv[1:]
     page.files = lambda _: Path(folder)  # type: ignore[assignment]
-    if mode == "view":
-        sys.argv[1:] = ["view", "--no-browser", *arguments]
+    if mode in ("view", "view-in-browser"):
+        sys.argv[1:] = ["view", *(["--no-browser"] if mode == "view" else []), *arguments]
         wshard_entry_point()
     {
         "make": make,
