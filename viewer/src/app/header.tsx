@@ -2,7 +2,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { words as compareWords } from "../compare/words";
 import { useAnswer } from "../model/hooks";
-import type { App } from "../state/app";
+import { type App, hasAddress } from "../state/app";
 import { showTheme, theme } from "../ui/colours";
 import { shown } from "../ui/escape";
 import * as format from "../ui/format";
@@ -17,7 +17,13 @@ export function Header({ app }: { readonly app: App }) {
   const canListAll = app.library.rows.value.length > 1;
   return (
     <header class="header">
-      <button type="button" class="brand" onClick={() => app.showStart()} title={header.start}>
+      <button
+        type="button"
+        class="brand"
+        disabled={!hasAddress} // a notebook could not come back
+        onClick={() => app.showStart()}
+        title={header.start}
+      >
         <Mark />
         <span class="wide">{words.name}</span>
       </button>
@@ -63,7 +69,7 @@ export function Header({ app }: { readonly app: App }) {
             <Icon name="compare" />
           </button>
         )}
-        {isEpisode && <CopyLink app={app} />}
+        {isEpisode && hasAddress && <CopyLink app={app} />}
         <button
           type="button"
           class="tool"

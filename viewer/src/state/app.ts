@@ -16,6 +16,9 @@ export interface OpenEpisode {
   close(): void;
 }
 
+/** The frame of a notebook has no address. */
+export const hasAddress = location.protocol !== "about:";
+
 export type Screen = "open" | "episodes" | "episode" | "container";
 
 export class App {
@@ -48,7 +51,7 @@ export class App {
   });
   #opening = 0;
 
-  constructor(readonly giveRange: GiveRange = async () => null) {
+  constructor(readonly giveRange: GiveRange) {
     this.library = new Library(giveRange);
   }
 
@@ -208,8 +211,6 @@ export class App {
   /** Keeps the address of the page up to date, without a step back for each change. */
   keepAddress(): () => void {
     let timer: ReturnType<typeof setTimeout> | undefined;
-    // The frame of a notebook has none.
-    const hasAddress = location.protocol !== "about:";
     return effect(() => {
       if (this.episode.value === null || !hasAddress) return;
       const fragment = this.link();
