@@ -44,7 +44,7 @@ function start(): void {
   startTheme();
   const token = takeToken();
   const { server, embedded, title, widget } = readConfiguration();
-  const app = new App(widget ? readFromNotebook : undefined);
+  const app = new App(readFromNotebook);
   startKeyboard(app);
   const base = new URL(".", location.href).href.replace(/#.*$/, "");
   const openServer = (token: string) => app.list({ kind: "server", base, token }, title ?? location.host);
@@ -56,7 +56,12 @@ function start(): void {
   } else if (embedded !== undefined) {
     void app.list({ kind: "embedded", files: embedded }, title ?? embedded[0]?.name ?? "");
   } else if (widget) {
-    void listNotebook().then(({ given, title }) => app.list(given, title));
+    listNotebook().then(
+      ({ given, title }) => app.list(given, title),
+      (error: Error) => {
+        app.problem.value = { title: "", error };
+      },
+    );
   } else if (link.source !== "") {
     openAddress(app, link.source);
   }

@@ -46,8 +46,9 @@ export async function listNotebook(): Promise<{ given: Given; title: string }> {
   return { given: { kind: "widget", files }, title };
 }
 
-/** A range of one of these files; null if the kernel cannot give it. */
-export async function readFromNotebook(file: string, offset: number, length: number): Promise<Uint8Array | null> {
-  const { bytes } = await ask(`/f/${numbers.get(file)}`, offset, length);
-  return bytes === undefined ? null : new Uint8Array(bytes);
+/** A range of one of these files, or the words of the kernel that cannot give it. */
+export async function readFromNotebook(file: string, offset: number, length: number): Promise<Uint8Array> {
+  const { bytes, error } = await ask(`/f/${numbers.get(file)}`, offset, length);
+  if (bytes === undefined) throw new Error(error);
+  return new Uint8Array(bytes);
 }

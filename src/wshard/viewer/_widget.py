@@ -16,6 +16,7 @@ from shard_format.atomic import write_file
 from shard_format.errors import InvalidArgument, ShardError
 from shard_format.extras import require
 from wshard._episode import Episode
+from wshard._formats import load_wshard
 from wshard.viewer._episodes import EpisodeList
 from wshard.viewer._files import LARGEST_RANGE, ViewedFiles
 from wshard.viewer._page import configured, encoded, name_of, viewer_page
@@ -44,7 +45,7 @@ def widget(shown: Episode | str | os.PathLike[str], *, height: int = 640) -> Any
         InvalidArgument: the episode takes more than 256 MiB; save it, and pass its path.
     """
     kind = _kind_of_widget()
-    return kind(Kernel(shown), shown, height)
+    return kind(Kernel(shown), height)
 
 
 class Kernel:
@@ -54,16 +55,25 @@ class Kernel:
         shown: as for `widget`.
     """
 
+    page: bytes
+    title: str
+    summary: str
+    """HTML without scripts about the one episode that is shown; empty for other files."""
+
     def __init__(self, shown: Episode | str | os.PathLike[str]) -> None:
         self.page = configured(viewer_page(), {"widget": True}).encode()
         if isinstance(shown, Episode):
             data = encoded(shown, LARGEST_IN_WIDGET)
             folder = tempfile.mkdtemp(prefix="wshard-view-")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            self.summary = shown._repr_html_()
             name = re.sub(r"[^\w.-]", "_", name_of(shown))[-100:]
-            shown = os.path.join(folder, name)
-            write_file(shown, [data], fsync=False)
-        self._files = ViewedFiles([shown])
+            write_file(os.path.join(folder, name), [data], fsync=False)
+            self._files = ViewedFiles([os.path.join(folder, name)])
+        else:
+            self._files = ViewedFiles([shown])
+            self.summary = _summary_of(self._files)
+        self.title = self._files.title
         self._rows = EpisodeList(self._files, None)
 
     def answer(self, question: Mapping[str, Any]) -> tuple[dict[str, Any], bytes | None]:
@@ -108,6 +118,18 @@ class Kernel:
             opened.close()
 
 
+def _summary_of(files: ViewedFiles) -> str:
+    number = files.opened_first
+    file = None if number is None else files.find(number)
+    if file is None or file.kind not in ("episode", "manifest"):
+        return ""
+    try:
+        with load_wshard(file.location) as episode:
+            return episode._repr_html_()
+    except ShardError:  # the page says what is wrong
+        return ""
+
+
 @lru_cache(maxsize=1)
 def _kind_of_widget() -> Any:  # noqa: ANN401 - a class built on one of an optional package
     anywidget = require("anywidget", "notebook")
@@ -120,12 +142,17 @@ def _kind_of_widget() -> Any:  # noqa: ANN401 - a class built on one of an optio
         _esm = script
         height = traitlets.Int(640).tag(sync=True)
         page = traitlets.Unicode("").tag(sync=True)
+        # Also for what is saved with its widgets, as `nbconvert --execute` does.
+        summary = traitlets.Unicode("").tag(sync=True)
 
-        def __init__(self, kernel: Kernel, shown: object, height: int) -> None:
+        def __init__(self, kernel: Kernel, height: int) -> None:
             version = blake2b(kernel.page, digest_size=12).hexdigest()
-            super().__init__(height=height, page=version)
-            self._kernel, self._shown = kernel, shown
+            super().__init__(height=height, page=version, summary=kernel.summary)
+            self._kernel = kernel
             self.on_msg(self._answer)
+
+        def __repr__(self) -> str:
+            return f"<viewer of {self._kernel.title}>"
 
         def _answer(self, _: object, question: object, __: object) -> None:
             asked = question if isinstance(question, dict) else {}
@@ -135,10 +162,9 @@ def _kind_of_widget() -> Any:  # noqa: ANN401 - a class built on one of an optio
 
         def _repr_mimebundle_(self, **options: Any) -> Any:  # noqa: ANN401 - as in the base
             bundle = super()._repr_mimebundle_(**options)
-            summary = getattr(self._shown, "_repr_html_", None)
-            if bundle is not None and summary is not None:
+            if bundle is not None and self.summary:
                 # What remains where widgets do not work: on GitHub, and in notebooks that are not trusted.
-                bundle[0]["text/html"] = summary()
+                bundle[0]["text/html"] = self.summary
             return bundle
 
     return EpisodeWidget

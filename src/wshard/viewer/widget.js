@@ -4,6 +4,15 @@
 // The page is fetched once a notebook, whatever the number of cells.
 const pages = (globalThis.__wshard_viewer_pages ??= new Map());
 
+const gone = "The kernel that had this episode does not answer. Run the cell again.";
+const styles = '<!doctype html><meta name="color-scheme" content="light dark"><style>body { font: 13px sans-serif }</style>';
+
+// Hosts say in different ways which theme they have; all of them set the colour of text.
+function isDark(element) {
+  const [red = 0, green = 0, blue = 0] = (getComputedStyle(element).color.match(/[\d.]+/g) ?? []).map(Number);
+  return 0.3 * red + 0.6 * green + 0.1 * blue > 128;
+}
+
 async function render({ model, el }) {
   const waiting = new Map();
   // The answers to one view come to all views of the widget.
@@ -14,21 +23,47 @@ async function render({ model, el }) {
     new Promise((resolve) => {
       const id = `${view}-${++asked}`;
       waiting.set(id, resolve);
-      model.send({ ...question, id });
+      try {
+        model.send({ ...question, id });
+      } catch {
+        waiting.delete(id);
+        resolve([{ error: gone }]);
+      }
     });
   const onAnswer = (answer, buffers) => {
     const resolve = waiting.get(answer.id);
+    if (resolve === undefined) return;
     waiting.delete(answer.id);
     // A copy, which can be handed over: several answers may share memory.
     const part = buffers?.[0];
-    resolve?.([answer, part && new Uint8Array(part.buffer ?? part, part.byteOffset ?? 0, part.byteLength).slice().buffer]);
+    resolve([answer, part && new Uint8Array(part.buffer ?? part, part.byteOffset ?? 0, part.byteLength).slice().buffer]);
+  };
+  // A kernel that was restarted or is gone answers nothing that it was asked before.
+  const onEnd = () => {
+    for (const resolve of waiting.values()) resolve([{ error: gone }]);
+    waiting.clear();
   };
   model.on("msg:custom", onAnswer);
+  model.on("comm_live_update", onEnd);
 
-  const frame = document.createElement("iframe");
-  frame.setAttribute("sandbox", "allow-scripts allow-downloads");
-  frame.title = "Episode viewer";
-  frame.style.cssText = `width: 100%; height: ${model.get("height")}px; border: 0`;
+  let frame;
+  const follow = () => {
+    frame.style.colorScheme = isDark(el) ? "dark" : "light"; // which is what the page in it sees
+  };
+  // A new frame for each: Chromium may leave one empty that is sent elsewhere while its cell is out of sight.
+  const showFrame = (sandbox, html) => {
+    const next = document.createElement("iframe");
+    next.title = "Episode viewer";
+    next.style.cssText = `width: 100%; height: ${model.get("height")}px; border: 0`;
+    next.setAttribute("sandbox", sandbox);
+    next.srcdoc = html;
+    frame?.remove();
+    frame = next;
+    follow();
+    el.append(frame);
+  };
+  const themes = new MutationObserver(follow);
+  for (const element of [document.documentElement, document.body]) themes.observe(element, { attributes: true });
   const onQuestion = async (event) => {
     if (event.source !== frame.contentWindow || event.data?.wshard === undefined) return;
     const { wshard, path, offset, length } = event.data;
@@ -37,15 +72,34 @@ async function render({ model, el }) {
   };
   addEventListener("message", onQuestion);
 
-  const version = model.get("page");
-  if (!pages.has(version)) {
-    pages.set(version, ask({ path: "/" }).then(([, bytes]) => new TextDecoder().decode(bytes)));
+  // Until the kernel has time to answer, and where none is: the static summary, without scripts.
+  showFrame("", styles + (model.get("summary") || "The viewer waits for the kernel."));
+  void show();
+
+  async function show() {
+    const version = model.get("page");
+    let [answer, bytes, own] = [];
+    // What another cell asked for is lost when that cell is run again.
+    while (bytes === undefined && own === undefined) {
+      if (!pages.has(version)) pages.set(version, (own = ask({ path: "/" })));
+      [answer, bytes] = await pages.get(version);
+      if (bytes === undefined) pages.delete(version);
+    }
+    if (bytes === undefined) {
+      const note = document.createElement("p");
+      note.textContent = answer.error;
+      el.prepend(note);
+      return;
+    }
+    showFrame("allow-scripts allow-downloads", new TextDecoder().decode(bytes));
   }
-  frame.srcdoc = await pages.get(version);
-  el.append(frame);
+
   return () => {
     removeEventListener("message", onQuestion);
+    themes.disconnect();
     model.off("msg:custom", onAnswer);
+    model.off("comm_live_update", onEnd);
+    onEnd();
   };
 }
 

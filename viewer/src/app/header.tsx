@@ -4,7 +4,7 @@ import { words as compareWords } from "../compare/words";
 import { flags, toggleFlag } from "../export/flags";
 import { words as exportWords } from "../export/words";
 import { useAnswer } from "../model/hooks";
-import type { App } from "../state/app";
+import { type App, hasAddress } from "../state/app";
 import { showTheme, theme } from "../ui/colours";
 import { shown } from "../ui/escape";
 import * as format from "../ui/format";
@@ -19,7 +19,13 @@ export function Header({ app }: { readonly app: App }) {
   const canListAll = app.library.rows.value.length > 1;
   return (
     <header class="header">
-      <button type="button" class="brand" onClick={() => app.showStart()} title={header.start}>
+      <button
+        type="button"
+        class="brand"
+        disabled={!hasAddress} // a notebook could not come back
+        onClick={() => app.showStart()}
+        title={header.start}
+      >
         <Mark />
         <span class="wide">{words.name}</span>
       </button>
@@ -77,7 +83,7 @@ export function Header({ app }: { readonly app: App }) {
             <Icon name="flag" />
           </button>
         )}
-        {isEpisode && <CopyLink app={app} />}
+        {isEpisode && hasAddress && <CopyLink app={app} />}
         <button
           type="button"
           class="tool"

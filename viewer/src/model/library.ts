@@ -40,7 +40,7 @@ interface Waiting {
 const patience = 30_000;
 
 /** Gives ranges of files to the worker: a notebook does. */
-export type GiveRange = (file: string, offset: number, length: number) => Promise<Uint8Array | null>;
+export type GiveRange = (file: string, offset: number, length: number) => Promise<Uint8Array>;
 
 interface OpenModel {
   readonly arrivals: Map<string, Signal<number>>;
@@ -70,7 +70,7 @@ export class Library {
   #questions = 0;
   #asked: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(giveRange: GiveRange = async () => null) {
+  constructor(giveRange: GiveRange) {
     this.#giveRange = giveRange;
     this.#worker = startWorker();
     this.#worker.then(
@@ -261,9 +261,10 @@ export class Library {
       });
     } else {
       const { want, file, offset, length } = data;
-      void this.#giveRange(file, offset, length)
-        .catch(() => null)
-        .then((bytes) => this.#post({ given: want, bytes }));
+      this.#giveRange(file, offset, length).then(
+        (bytes) => this.#post({ given: want, bytes }),
+        ({ message }: Error) => this.#post({ given: want, refused: message }),
+      );
     }
   }
 

@@ -18,6 +18,9 @@ export interface OpenEpisode {
   close(): void;
 }
 
+/** The frame of a notebook has no address. */
+export const hasAddress = location.protocol !== "about:";
+
 export type Screen = "open" | "episodes" | "episode" | "container";
 
 export class App {
@@ -55,7 +58,7 @@ export class App {
   });
   #opening = 0;
 
-  constructor(readonly giveRange: GiveRange = async () => null) {
+  constructor(readonly giveRange: GiveRange) {
     this.library = new Library(giveRange);
   }
 

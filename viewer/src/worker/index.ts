@@ -10,7 +10,7 @@ const scope = globalThis as unknown as {
   addEventListener(type: "message", listener: (event: MessageEvent<ToWorker>) => void): void;
 };
 const running = new Map<number, AbortController>();
-const wants = new Map<number, (bytes: Uint8Array | null) => void>();
+const wants = new Map<number, (answer: Extract<ToWorker, { given: number }>) => void>();
 let wanted = 0;
 
 function send(message: FromWorker, transfer: Transferable[] = []): void {
@@ -25,10 +25,10 @@ const library = new Library({
   ask(file, offset, length) {
     return new Promise((resolve, reject) => {
       const want = wanted++;
-      wants.set(want, (bytes) => {
+      wants.set(want, (answer) => {
         wants.delete(want);
-        if (bytes === null) reject(new ShardError("io_error", "the notebook does not answer", { path: file }));
-        else resolve(bytes);
+        if ("refused" in answer) reject(new ShardError("io_error", answer.refused, { path: file }));
+        else resolve(answer.bytes);
       });
       send({ want, file, offset, length });
     });
@@ -109,7 +109,7 @@ scope.addEventListener("message", async ({ data }) => {
     return;
   }
   if ("given" in data) {
-    wants.get(data.given)?.(data.bytes);
+    wants.get(data.given)?.(data);
     return;
   }
   const { id } = data;

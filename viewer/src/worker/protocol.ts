@@ -75,7 +75,8 @@ export type ToWorker =
   | Question
   | { readonly cancel: number }
   /** A range that the worker asked for (`want`). */
-  | { readonly given: number; readonly bytes: Uint8Array | null };
+  | { readonly given: number; readonly bytes: Uint8Array }
+  | { readonly given: number; readonly refused: string };
 
 export interface Problem {
   readonly name: string;
