@@ -35,7 +35,10 @@ describe("a clock", () => {
         })
         .map((list) => {
           let step = 0;
-          const steps = Float64Array.from(list, ([gap], at) => (at === 0 ? 0 : (step += gap)));
+          const steps = Float64Array.from(list, ([gap], at) => {
+            if (at > 0) step += gap;
+            return step;
+          });
           return sampledClock(
             steps,
             Float64Array.from(list, ([, time]) => time),
