@@ -1,8 +1,9 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { words as compareWords } from "../compare/words";
-import { flags, toggleFlag } from "../export/flags";
+import { flags, quoted, toggleFlag } from "../export/flags";
 import { words as exportWords } from "../export/words";
+import type { EpisodeFacts } from "../model/facts";
 import { useAnswer } from "../model/hooks";
 import type { App } from "../state/app";
 import { showTheme, theme } from "../ui/colours";
@@ -125,7 +126,11 @@ function EpisodeFactsLine({ app }: { readonly app: App }) {
         <span>{facts.hasTimestamps ? header.timestamps : clock}</span>
         {facts.chunks > 1 && <span>{header.chunks(facts.chunks)}</span>}
       </span>
-      {facts.isUnfinished && <span class="badge live">{header.unfinished}</span>}
+      {facts.isUnfinished && (
+        <span class={`badge ${facts.recover === "" ? "live" : "warn"}`} title={recoverText(facts)}>
+          {facts.recover === "" ? header.unfinished : `${header.unfinished}: ${header.abandoned}`}
+        </span>
+      )}
       {facts.problems.length > 0 && (
         <button
           type="button"
@@ -140,6 +145,10 @@ function EpisodeFactsLine({ app }: { readonly app: App }) {
       )}
     </>
   );
+}
+
+function recoverText({ recover }: EpisodeFacts): string {
+  return recover === "" ? "" : words.table.recover(shown(quoted(recover)));
 }
 
 /** How much of the file was read. */
