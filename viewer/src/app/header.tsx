@@ -70,7 +70,7 @@ export function Header({ app }: { readonly app: App }) {
           <button
             type="button"
             class="tool"
-            aria-label={exportWords.flags.flag}
+            aria-label={words.table.columns.flag}
             title={`${exportWords.flags.flag} (X)`}
             aria-pressed={flags.value.has(app.fileName.value)}
             onClick={() => toggleFlag(app.fileName.peek())}
