@@ -374,7 +374,7 @@ def _facts_of(path: str) -> tuple[int, int] | None:
 def _is_live(file: ViewedFile) -> bool | None:
     """Whether a process is writing a recording now; None if nobody can tell."""
     # The recorder of an empty journal may be about to lock it, and must not find it locked.
-    if is_url(file.location) or file.size == 0:
+    if is_url(file.location) or file.size == 0 or os.name == "nt":
         return None
     try:
         return is_being_recorded(file.location)

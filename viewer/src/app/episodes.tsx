@@ -208,7 +208,7 @@ function Name({ row }: { readonly row: EpisodeRow }) {
       <span>{shown(row.id || file)}</span>
       {row.kind !== "episode" && <span class="badge">{table[row.kind]}</span>}
       {row.problem !== null && <span class="sub bad">{shown(row.problem)}</span>}
-      {row.recover !== "" && <span class="sub">{table.recover(shown(quoted(row.recover)))}</span>}
+      {row.recover !== "" && <span class="sub wrapped">{table.recover(shown(quoted(row.recover)))}</span>}
       {row.problem === null && isNamed && <span class="sub">{shown(row.name)}</span>}
     </span>
   );

@@ -128,7 +128,8 @@ function EpisodeFactsLine({ app }: { readonly app: App }) {
       </span>
       {facts.isUnfinished && (
         <span class={`badge ${facts.recover === "" ? "live" : "warn"}`} title={recoverText(facts)}>
-          {facts.recover === "" ? header.unfinished : `${header.unfinished}: ${header.abandoned}`}
+          {header.unfinished}
+          {facts.recover !== "" && <span class="wide">: {header.abandoned}</span>}
         </span>
       )}
       {facts.problems.length > 0 && (

@@ -323,7 +323,7 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     recorder.process.kill("SIGKILL");
     await row.getByText("not finished").waitFor();
     await row.getByText("wshard recover 'it'\\''s.wshard.partial'").waitFor();
-    await page.getByText("not finished: recorder gone").waitFor();
+    await page.locator("header .badge", { hasText: "not finished: recorder gone" }).waitFor();
     await page.getByRole("tab", { name: "Metadata" }).click();
     await page.getByText("Its recorder is gone. Save what it recorded").waitFor();
     run("recover", path);
