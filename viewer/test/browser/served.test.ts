@@ -121,6 +121,31 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     await page.close();
   });
 
+  test("the address of a server that was started again can be pasted into the page, and the token leaves it", async () => {
+    const address = await serve(runs);
+    const { port } = new URL(address);
+    const page = await newPage();
+    await page.goto(address);
+    await page.getByText("9 episodes").waitFor();
+    const before = started.at(-1) as ChildProcessWithoutNullStreams;
+    before.kill();
+    await once(before, "exit");
+    const catalogue = join(folder, "runs", "chosen.parquet");
+    run("catalogue", catalogue, "ep_3.wshard", "ep_5.wshard");
+    const again = await serve(catalogue, "--port", port);
+    await page.evaluate((to) => {
+      location.hash = to;
+    }, new URL(again).hash);
+    // It shows the episodes that a catalogue names now.
+    await page.getByText("2 episodes").waitFor();
+    expect(page.url()).not.toContain("token");
+    await page.getByText("ep_5<b>").click();
+    await page.getByText("joint_pos").first().waitFor();
+    await page.goBack();
+    await page.getByText("2 episodes").waitFor();
+    await page.close();
+  });
+
   test("the episodes of a pack have rows before any is read, and what is not shown is named", async () => {
     const page = await newPage();
     const asked: string[] = [];

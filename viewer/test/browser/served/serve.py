@@ -9,6 +9,8 @@ from pathlib import Path
 from shutil import copytree
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 
 import wshard.viewer._page as page
 from shard_cli.main import wshard_entry_point
@@ -66,6 +68,10 @@ def record(path: str, most_steps: str = "") -> None:
     print("finished", flush=True)
 
 
+def catalogue(path: str, *names: str) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"path": list(names)}), path)
+
+
 def recover_recording(path: str) -> None:
     recover(path, fsync=False)
 
@@ -96,6 +102,7 @@ def main() -> None:
         "beside": beside,
         "pack": pack,
         "record": record,
+        "catalogue": catalogue,
         "recover": recover_recording,
         "html": html,
         "kernel": kernel,
