@@ -6,6 +6,8 @@ import json
 import os
 import re
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +30,7 @@ from tests.wshard.viewer_support import (
 )
 from wshard import WShardStreamWriter
 from wshard.overviews import write_overviews
+from wshard.partial import recover
 from wshard.viewer import LARGEST_RANGE, ViewedFiles, ViewerServer
 
 if TYPE_CHECKING:
@@ -208,7 +211,7 @@ class TestFiles:
             (0, "a.wshard", "episode"),
             (1, "deep/b.wshard", "episode"),
         ]
-        assert (document["open"], document["follow"]) == (None, False)
+        assert (document["open"], document["follow"]) == (None, 10)
 
     @pytest.mark.parametrize(
         ("given", "start", "stop"),
@@ -580,7 +583,7 @@ class TestRecordings:
                 document = client.ask("/files.json").json
                 (file,) = document["files"]
                 assert (file["name"], file["kind"]) == ("ep.wshard.partial", "recording")
-                assert document["follow"] is True
+                assert (file["live"], document["follow"]) == (True, 1)
                 sizes.append(file["size"])
                 answer = client.ask(f"/f/{file['number']}", Range=f"bytes={file['size'] - 4}-")
                 assert len(answer.body) == 4
@@ -595,8 +598,53 @@ class TestRecordings:
             assert [(one["name"], one["kind"]) for one in document["files"]] == [
                 ("ep.wshard", "episode")
             ]
-            assert document["follow"] is False
+            assert document["follow"] == 10
             assert client.ask(f"/f/{file['number']}", Range="bytes=0-3").status == 404
+
+    @pytest.mark.skipif(os.name == "nt", reason="Windows cannot tell")
+    def test_a_recording_whose_process_is_gone_is_not_live(self, tmp_path: Path) -> None:
+        path = tmp_path / "live" / "ep.wshard"
+        path.parent.mkdir()
+        program = f"""
+import os
+from wshard import WShardStreamWriter
+writer = WShardStreamWriter({str(path)!r}, "ep", [{{"id": "state", "dtype": "f32", "shape": [2]}}])
+writer.begin_episode()
+writer.write_timestep({{"state": [1.0, 2.0]}})
+writer.flush()
+print("flushed", flush=True)
+input()
+os._exit(9)
+"""
+        recorder = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=VECTORS.parents[1],
+        )
+        assert recorder.stdout is not None
+        assert recorder.stdout.readline() == "flushed\n"
+        with serving(path.parent) as (_, client):
+            document = client.ask("/files.json").json
+            assert (document["files"][0]["live"], document["follow"]) == (True, 1)
+            recorder.communicate("\n")
+            document = client.ask("/files.json").json
+            assert (document["files"][0]["live"], document["follow"]) == (False, 10)
+        with serving(f"{path}.partial") as (_, client):
+            assert client.ask("/files.json").json["follow"] is None
+        # Its episode takes its place.
+        recover(path, fsync=False)
+        with serving(path.parent) as (_, client):
+            document = client.ask("/files.json").json
+            assert [file["name"] for file in document["files"]] == ["ep.wshard"]
+        path.unlink()
+        # One whose recorder is just beginning is not touched.
+        (path.parent / "next.wshard.partial").touch()
+        with serving(path.parent) as (_, client):
+            document = client.ask("/files.json").json
+            assert [file["live"] for file in document["files"]] == [False, None]
+            assert document["follow"] == 1
 
     def test_a_recording_that_was_named_is_followed_into_its_episode(self, tmp_path: Path) -> None:
         path = tmp_path / "ep.wshard"
@@ -797,13 +845,18 @@ class TestEnding:
         assert not thread.is_alive()
         server.server_close()
 
-    def test_requests_without_the_token_do_not_keep_it_up(self, runs: Path) -> None:
+    def test_requests_without_the_token_and_looks_for_new_files_do_not_keep_it_up(
+        self, runs: Path
+    ) -> None:
         with serving(runs, idle_s=3600) as (server, client):
             before = server.last_request
             client.ask("/")
             client.ask("/files.json", token=None)
             assert server.last_request == before
+            # A page that nobody looks at asks for new files, too.
             client.ask("/files.json")
+            assert server.last_request == before
+            client.ask("/f/0")
             assert server.last_request > before
 
     def test_a_port_that_is_taken_is_an_error_that_names_it(self, runs: Path) -> None:

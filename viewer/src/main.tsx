@@ -46,8 +46,10 @@ function start(): void {
   const { server, embedded, title, widget } = readConfiguration();
   const app = new App(readFromNotebook);
   startKeyboard(app);
-  const base = new URL(".", location.href).href.replace(/#.*$/, "");
-  const openServer = (token: string) => app.list({ kind: "server", base, token }, title ?? location.host);
+  const openServer = (token: string) => {
+    const base = new URL(".", location.href).href.replace(/#.*$/, "");
+    return app.list({ kind: "server", base, token }, title ?? location.host);
+  };
   const link = decodeLink(location.hash);
   app.wanted.value = link;
   render(<Page app={app} />, place);

@@ -198,7 +198,7 @@ VIEW: Final = arg.Command(
         arg.positional(
             "files",
             "PATH|URL",
-            "episodes, recordings, packs, folders that are searched for them, or URLs of these",
+            "episodes, recordings, packs, folders that are searched for them, URLs of these, or catalogues",
             nargs="*",
         ),
         arg.flag("--no-browser", "print the address, open nothing"),
@@ -231,6 +231,7 @@ credentials. Ctrl-C ends it.
 wshard view ep_001.wshard                      # one episode
 wshard view runs/                              # a folder: a table of its episodes
 wshard view episodes.shardpack                 # the episodes of a pack
+wshard view long.parquet runs/                 # the episodes in runs/ that a catalogue names
 wshard view s3://bucket/runs/ --idle 30m       # of an object store; ends after half an hour without a request
 wshard view runs/ --no-browser --port 8765     # on a remote machine, with: ssh -L 8765:127.0.0.1:8765 HOST
 wshard view --export viewer.html               # the viewer as one file, for files that you drop on it

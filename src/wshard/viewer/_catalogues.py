@@ -108,7 +108,8 @@ def _check_table(path: str, table: Any) -> None:  # noqa: ANN401 - of pyarrow
             path=path,
             expected=f"one column {_COLUMN!r}",
             found=", ".join(map(repr, names[:20])),
-            hint="pandas.DataFrame(wshard.find('runs').to_dict()).to_parquet('catalogue.parquet') writes one",
+            hint="write one: pyarrow.parquet.write_table(pyarrow.table({'path': list(wshard.find('runs').paths)}), "
+            "'catalogue.parquet')",
         )
     _check_count(path, table.metadata.num_rows)
     size = 0

@@ -18,11 +18,12 @@ from shard_format.listing import ListedFile, expand, is_there, path_of_url, walk
 from shard_format.opening import open_source
 from shard_format.registry import Role
 from shard_format.sources import is_url, open_regular, read_file
-from wshard._folders import OVERVIEW_SUFFIX, RecordingFiles
+from wshard._folders import OVERVIEW_SUFFIX, RecordingFiles, is_being_recorded
 from wshard._journal import MAGIC as JOURNAL_MAGIC
 from wshard._journal import PARTIAL_SUFFIX
 from wshard._sidecar import SIDECAR_SUFFIX
 from wshard.overviews import overview_path
+from wshard.partial import state_of
 from wshard.viewer._catalogues import NamedEpisode, is_catalogue, read_catalogue
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ _MAGIC: Final = b"SHRD"
 _ROLES: Final = {bytes([Role.MANIFEST]): "manifest", bytes([Role.WSHARD]): "episode"}
 _HEAD_BYTES: Final = 64
 _LONGEST_PROBLEM: Final = 500
+_FOLLOW_RECORDING_S: Final = 1
+_FOLLOW_FOLDER_S: Final = 10
 # Each holds a connection or two, and the 64 KiB that opening brought.
 _MOST_REMOTE: Final = 64
 
@@ -148,6 +151,7 @@ class ViewedFiles:
         self._url_base = "" if len(given) > 1 else _folder_of(given[0], next(iter(self._urls), ""))
         self._numbers: dict[str, int] = {}
         self._kinds: dict[str, tuple[ListedFile, str]] = {}
+        self._recovered: dict[str, tuple[object, bool]] = {}
         self._inside: dict[str, str | None] = {}
         self._files: dict[int, ViewedFile] = {}
         self._lock = threading.Lock()
@@ -199,17 +203,23 @@ class ViewedFiles:
 
     def document(self) -> dict[str, Any]:
         """The files as the page gets them."""
-        found = self.list()
+        found = [file for file in self.list() if not self._is_recovered(file)]
+        live = {file.number: _is_live(file) for file in found if file.kind == "recording"}
         return {
             "version": 1,
             "title": self.title,
             "files": [
                 {"number": file.number, "name": file.name, "size": file.size, "kind": file.kind}
+                | ({"live": live[file.number]} if file.number in live else {})
                 for file in found
             ],
             "open": self.opened_first,
-            # The page asks again and again while something is being recorded.
-            "follow": any(file.kind == "recording" for file in found),
+            # After how many seconds the page asks again: a recorder may begin at any time.
+            "follow": _FOLLOW_RECORDING_S
+            if any(one is not False for one in live.values())
+            else _FOLLOW_FOLDER_S
+            if self.folders
+            else None,
             # The page may read a little of each file for its table.
             "local": not self._urls,
         }
@@ -217,6 +227,20 @@ class ViewedFiles:
     def find(self, number: int) -> ViewedFile | None:
         """The file of a number; None if there never was one, or it is not there any more."""
         return self._files.get(number)
+
+    def _is_recovered(self, file: ViewedFile) -> bool:
+        """Whether a file is a journal that its recorder has left, and an episode has all of it."""
+        if file.kind != "recording" or _is_live(file) is not False:
+            return False
+        files = RecordingFiles.of(file.location)
+        facts = (file.size, file.mtime_ns, _facts_of(files.path), _facts_of(files.names.manifest))
+        known = self._recovered.get(file.location)
+        if known is None or known[0] != facts:
+            is_recovered = False
+            with suppress(ShardError):
+                is_recovered = state_of(files) == "recovered"
+            known = self._recovered[file.location] = facts, is_recovered
+        return known[1]
 
     # --- which files
 
@@ -338,6 +362,26 @@ class ViewedFiles:
         return self._remote.get_or_make(url, lambda: open_source(url))
 
 
+def _facts_of(path: str) -> tuple[int, int] | None:
+    """What changes with a file; None if there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+def _is_live(file: ViewedFile) -> bool | None:
+    """Whether a process is writing a recording now; None if nobody can tell."""
+    # The recorder of an empty journal may be about to lock it, and must not find it locked.
+    if is_url(file.location) or file.size == 0 or os.name == "nt":
+        return None
+    try:
+        return is_being_recorded(file.location)
+    except ShardError:
+        return None
+
+
 class _Catalogued:
     """The episodes that catalogues name.
 
@@ -397,6 +441,7 @@ def _beside(path: str) -> Iterator[str]:
     with suppress(ShardError):  # it may be gone by now
         if _kind(path, read_file(path, _HEAD_BYTES)) in ("manifest", "set"):
             yield from (chunk for chunk, _ in _chunks_of(path))
+            yield from RecordingFiles.of(path).journals()
 
 
 def _chunks_of(manifest: str) -> Iterator[tuple[str, int]]:

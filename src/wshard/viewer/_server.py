@@ -302,12 +302,17 @@ class _Handler(BaseHTTPRequestHandler):
                 self._reply(HTTPStatus.OK, self.server.page, "text/html; charset=utf-8", policy)
                 return
             self._check_token()
-            self.server.last_request = time.monotonic()
+            self._count_request()
             self._answer_with_data()
-            self.server.last_request = time.monotonic()
+            self._count_request()
         except RequestRefused as refused:
             text = refused.text.encode(errors="replace")
             self._reply(refused.status, text, _TEXT, refused.headers)
+
+    def _count_request(self) -> None:
+        # A page that nobody looks at asks for new files, too.
+        if self.path != "/files.json":
+            self.server.last_request = time.monotonic()
 
     def _check(self) -> None:
         """Refuses what no page of this server asks for."""

@@ -1,6 +1,6 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { flags, toggleFlag } from "../export/flags";
+import { flags, quoted, toggleFlag } from "../export/flags";
 import type { App } from "../state/app";
 import { shown } from "../ui/escape";
 import * as format from "../ui/format";
@@ -208,6 +208,7 @@ function Name({ row }: { readonly row: EpisodeRow }) {
       <span>{shown(row.id || file)}</span>
       {row.kind !== "episode" && <span class="badge">{table[row.kind]}</span>}
       {row.problem !== null && <span class="sub bad">{shown(row.problem)}</span>}
+      {row.recover !== "" && <span class="sub wrapped">{table.recover(shown(quoted(row.recover)))}</span>}
       {row.problem === null && isNamed && <span class="sub">{shown(row.name)}</span>}
     </span>
   );

@@ -1,8 +1,9 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { words as compareWords } from "../compare/words";
-import { flags, toggleFlag } from "../export/flags";
+import { flags, quoted, toggleFlag } from "../export/flags";
 import { words as exportWords } from "../export/words";
+import type { EpisodeFacts } from "../model/facts";
 import { useAnswer } from "../model/hooks";
 import { type App, hasAddress } from "../state/app";
 import { showTheme, theme } from "../ui/colours";
@@ -75,7 +76,7 @@ export function Header({ app }: { readonly app: App }) {
           <button
             type="button"
             class="tool"
-            aria-label={exportWords.flags.flag}
+            aria-label={words.table.columns.flag}
             title={`${exportWords.flags.flag} (X)`}
             aria-pressed={flags.value.has(app.fileName.value)}
             onClick={() => toggleFlag(app.fileName.peek())}
@@ -131,7 +132,12 @@ function EpisodeFactsLine({ app }: { readonly app: App }) {
         <span>{facts.hasTimestamps ? header.timestamps : clock}</span>
         {facts.chunks > 1 && <span>{header.chunks(facts.chunks)}</span>}
       </span>
-      {facts.isUnfinished && <span class="badge live">{header.unfinished}</span>}
+      {facts.isUnfinished && (
+        <span class={`badge ${facts.recover === "" ? "live" : "warn"}`} title={recoverText(facts)}>
+          {header.unfinished}
+          {facts.recover !== "" && <span class="wide">: {header.abandoned}</span>}
+        </span>
+      )}
       {facts.problems.length > 0 && (
         <button
           type="button"
@@ -146,6 +152,10 @@ function EpisodeFactsLine({ app }: { readonly app: App }) {
       )}
     </>
   );
+}
+
+function recoverText({ recover }: EpisodeFacts): string {
+  return recover === "" ? "" : words.table.recover(shown(quoted(recover)));
 }
 
 /** How much of the file was read. */

@@ -1,8 +1,10 @@
 // What the episode says about itself.
 
 import type { JSX } from "preact";
+import { quoted } from "../export/flags";
 import { shown } from "../ui/escape";
 import { bytes, count, duration } from "../ui/format";
+import { words as pageWords } from "../words";
 import { JsonTree } from "./json";
 import type { TabProps } from "./tab";
 import { words } from "./words";
@@ -22,7 +24,11 @@ export function Metadata({ episode }: TabProps): JSX.Element {
   ];
   return (
     <div class="inspect">
-      {facts.isUnfinished && <p class="inspect-warn">{texts.unfinished}</p>}
+      {facts.isUnfinished && (
+        <p class="inspect-warn">
+          {texts.unfinished} {facts.recover !== "" && pageWords.table.recover(shown(quoted(facts.recover)))}
+        </p>
+      )}
       <h3>{texts.facts}</h3>
       <dl class="json json-top">
         {rows

@@ -106,6 +106,8 @@ export interface EpisodeFacts {
   readonly chunks: number;
   /** A recording that has not ended: `.partial`. */
   readonly isUnfinished: boolean;
+  /** Its journal, if its recorder is gone; empty otherwise. */
+  readonly recover: string;
   readonly channels: readonly ChannelFacts[];
   /** Parts that were left out, and why: sidecars that do not fit. */
   readonly problems: readonly string[];

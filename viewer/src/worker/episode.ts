@@ -39,6 +39,7 @@ export interface Origin {
   /** The row of the table. */
   readonly row: number;
   readonly isUnfinished: boolean;
+  readonly recover: string;
   readonly arrived: (key: string) => void;
   /** Findings that somebody else has computed. */
   readonly findings: () => Promise<JsonObject | null>;
@@ -69,7 +70,7 @@ export class OpenEpisode {
   #describe(): void {
     const found = readables(this.episode);
     this.#readables = new Map(found.map((one) => [one.facts.key, one]));
-    this.#facts = episodeFacts(this.origin.row, this.episode, found, this.origin.isUnfinished);
+    this.#facts = episodeFacts(this.origin.row, this.episode, found, this.origin);
   }
 
   /** A recording has grown: `episode` is what it is now. */

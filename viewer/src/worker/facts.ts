@@ -189,7 +189,7 @@ export function episodeFacts(
   row: number,
   episode: Episode,
   channels: readonly Readable[],
-  isUnfinished: boolean,
+  { isUnfinished, recover }: Pick<EpisodeFacts, "isUnfinished" | "recover">,
 ): EpisodeFacts {
   return {
     row,
@@ -204,6 +204,7 @@ export function episodeFacts(
     files: episode.files.map(({ path, header }) => ({ name: path ?? "", size: header.totalFileSize })),
     chunks: episode.files.filter((file) => file.has("meta/episode") && !file.has("meta/sidecar")).length,
     isUnfinished,
+    recover,
     channels: channels.map(({ facts }) => facts),
     problems: episode.problems.map(({ message }) => message),
   };

@@ -9,6 +9,7 @@ import { taskOf } from "./facts";
 import { OpenFiles } from "./files";
 import { thumbnailOf } from "./posters";
 import type { EpisodeRow, Given, LeftOut, Listed, OpenedContainer, OpenedEpisode } from "./protocol";
+import { isBehind, isJournal, recordingOf, stemOf, type Unfinished, unfinishedOf } from "./recordings";
 import { Served, type ServedRecord } from "./served";
 import {
   fetchServed,
@@ -47,9 +48,11 @@ interface Place {
   readonly size: number;
   /** Its number at `wshard view`. */
   readonly served: number | null;
-  /** What `wshard view` says about it, if it is in a pack. */
+  /** What `wshard view` says about it, if it is in a pack or a recording. */
   readonly known: Partial<EpisodeRow> | null;
   readonly isRecording: boolean;
+  /** The recording that this is, or has chunks of. */
+  readonly unfinished: Unfinished | null;
   readonly hasOverview: boolean;
 }
 
@@ -79,7 +82,7 @@ export class Library {
   readonly #places: Place[] = [];
   readonly #open = new Map<number, OpenEpisode>();
   readonly #containers = new Map<number, ShardReader>();
-  readonly #following = new Map<number, { recording: Recording; timer: ReturnType<typeof setTimeout> }>();
+  readonly #following = new Map<number, ReturnType<typeof setTimeout>>();
   #server: { base: string; token: string } | null = null;
   /** Rows that wait to be sent together. */
   #described: EpisodeRow[] = [];
@@ -117,14 +120,16 @@ export class Library {
   }
 
   #place(name: string, size: number, open: Place["open"], more: Partial<Place> = {}): Place {
-    const isRecording = /\.partial$/.test(name.replace(/[?#].*$/, ""));
+    const isRecording = isJournal(name);
+    const unfinished = isRecording ? { isLive: null, journal: name } : null;
     return {
-      ...{ name, size, open, sidecars: () => [], served: null, known: null, isRecording, hasOverview: false },
+      ...{ name, size, open, sidecars: () => [], served: null, known: null, isRecording, unfinished },
+      hasOverview: false,
       ...more,
     };
   }
 
-  #placeOf(file: ListedFile, files: Listing): Place {
+  #placeOf(file: ListedFile, files: Listing, unfinished: ReadonlyMap<string, Unfinished>): Place {
     const open = () => {
       if (/\.(parquet|wshard-index)$/.test(file.name)) {
         throw new ShardError("invalid_argument", "a catalogue only names episodes", { path: file.name });
@@ -133,19 +138,26 @@ export class Library {
     };
     const sidecars = () => sidecarsOf(file.name, files);
     const hasOverview = files.has(`${file.name}.overview`);
-    return this.#place(file.name, file.size, open, { sidecars, served: file.number ?? null, hasOverview });
+    return this.#place(file.name, file.size, open, {
+      sidecars,
+      served: file.number ?? null,
+      hasOverview,
+      unfinished: recordingOf(file.name, unfinished),
+    });
   }
 
   // --- lists
 
-  async #listFiles(files: Listing, served: Served | null = null): Promise<number | null> {
+  async #listFiles(files: Listing, served: Served | null = null, mayGrow = false): Promise<number | null> {
     const chunks = await this.#chunksOf(files);
+    const unfinished = unfinishedOf(files);
     const first = this.#places.length;
     for (const file of files.values()) {
       if (/\.(overview|sig)$/.test(file.name) || isSidecar(file.name) || chunks.has(file.name)) continue;
       // A set is shown as its packs. Without them, its own entries can be listed.
       if (file.name.endsWith(".shardpack-set") && files.size > 1) continue;
-      const place = this.#placeOf(file, files);
+      if (isBehind(file.name, files, unfinished)) continue;
+      const place = this.#placeOf(file, files, unfinished);
       const isPack = file.kind === undefined ? file.name.endsWith(".shardpack") : file.kind === "pack";
       const records = served?.records.get(file.number ?? -1);
       if (records !== undefined) this.#placeRecords(place, records);
@@ -153,7 +165,7 @@ export class Library {
       else this.#places.push(place);
     }
     const isOne = this.#places.length === first + 1;
-    if (!isOne) void this.#describeAll(first, served);
+    if (!isOne || mayGrow) void this.#describeAll(first, served);
     return isOne ? first : null;
   }
 
@@ -242,7 +254,7 @@ export class Library {
       title?: string;
       files?: ServedFile[];
       open?: number | null;
-      follow?: boolean;
+      follow?: number | null;
       local?: boolean;
     };
     const files = listServed(base, token, listing.files ?? []);
@@ -252,39 +264,69 @@ export class Library {
     const hasPacks = [...files.values()].some(({ kind }) => kind === "pack");
     const served = new Served(() => this.#get("episodes.json"));
     if (hasPacks) await served.read();
-    const first = await this.#listFiles(files, served);
-    if (listing.follow === true) this.#followFiles(base, token, new Set(files.keys()));
+    const first = await this.#listFiles(files, served, Boolean(listing.follow));
+    if (listing.follow) this.#followFiles(base, token, listing.follow);
     if (typeof listing.open !== "number") return { first, title };
     const wanted = this.#places.findIndex((place) => place.served === listing.open);
     return { first: wanted < 0 ? first : wanted, title };
   }
 
-  /** While something is recorded, the table gets new files, and a recording becomes its episode. */
-  #followFiles(base: string, token: string, seen: Set<string>): void {
+  /** The table gets new files, and a recording becomes its episode. */
+  #followFiles(base: string, token: string, seconds: number): void {
+    const rows = new Map(
+      this.#places.flatMap(({ name, served }, row) => (served === null ? [] : [[name, row] as const])),
+    );
     let looks = mostLooks;
+    let pause = seconds * 1000;
     const look = async () => {
       const started = performance.now();
-      const { files, follow } = (await this.#get("files.json")) as { files?: ServedFile[]; follow?: boolean };
+      const { files, follow } = (await this.#get("files.json")) as { files?: ServedFile[]; follow?: number | null };
       const listed = listServed(base, token, files ?? []);
-      for (const file of listed.values()) {
-        if (seen.has(file.name)) continue;
-        seen.add(file.name);
-        // A chunk is shown as a part of its episode, and packs are not recorded.
-        if (!isEpisode(file) || /_chunk_\d+[^/]*$/.test(file.name)) continue;
-        const place = this.#placeOf(file, listed);
-        const journal = file.name.replace(/(_manifest)?\.wshard$/, ".wshard.partial");
-        const at = this.#places.findIndex(({ name }) => name === journal);
-        const row = at < 0 ? this.#places.length : at;
-        this.#places[row] = place;
-        this.#events.rows([await this.#describe(row)], true);
-      }
+      await this.#update(listed, rows);
       // Another recording may begin after this one.
-      if (follow === true) looks = mostLooks;
+      if (follow) looks = mostLooks;
       // A large folder takes a while to list.
-      const pause = followEvery + 10 * (performance.now() - started);
-      if (--looks > 0) setTimeout(() => void look().catch(() => {}), pause);
+      pause = (follow ?? 1) * 1000 + 10 * (performance.now() - started);
+      if (--looks > 0) next();
     };
-    setTimeout(() => void look().catch(() => {}), followEvery);
+    const next = () => setTimeout(() => void look().catch(() => {}), pause);
+    next();
+  }
+
+  /** Brings the rows up to date with a listing. `rows` are those of files, by their names. */
+  async #update(listed: Listing, rows: Map<string, number>): Promise<void> {
+    const unfinished = unfinishedOf(listed);
+    const replaced = new Set<string>();
+    for (const file of listed.values()) {
+      if (!isEpisode(file) || replaced.has(file.name) || isBehind(file.name, listed, unfinished)) continue;
+      let place = this.#placeOf(file, listed, unfinished);
+      const journal = `${stemOf(file.name)}.wshard.partial`;
+      let row = rows.get(file.name);
+      if (row === undefined) {
+        // A chunk is shown as a part of its episode.
+        if (/_chunk_\d+[^/]*$/.test(file.name)) continue;
+        row = rows.get(journal) ?? this.#places.length;
+        // It may still be there for a moment.
+        if (rows.delete(journal)) replaced.add(journal);
+        rows.set(file.name, row);
+      } else {
+        const before = this.#places[row] as Place;
+        const isSame = before.unfinished?.isLive === place.unfinished?.isLive;
+        if (isSame && (place.isRecording || before.size === place.size)) continue;
+        place = { ...place, known: before.known };
+      }
+      this.#places[row] = place;
+      this.#events.rows([await this.#describe(row)], true);
+    }
+    for (const [name, row] of rows) {
+      if (listed.has(name)) continue;
+      rows.delete(name);
+      const place = this.#places[row] as Place;
+      this.#events.rows(
+        [{ ...this.#emptyRow(place, row), kind: "episode", problem: "this file is not there any more" }],
+        true,
+      );
+    }
   }
 
   async #get(path: string): Promise<unknown> {
@@ -314,6 +356,7 @@ export class Library {
     for (let number = first; number < this.#places.length; number++) {
       const place = this.#places[number] as Place;
       const known = place.known ?? (place.served === null ? undefined : served?.rows.get(place.served));
+      if (place.isRecording && known !== undefined) this.#places[number] = { ...place, known };
       const problem = problems.get(place.name);
       problems.delete(place.name);
       if (known !== undefined) {
@@ -362,15 +405,17 @@ export class Library {
   }
 
   #emptyRow(place: Place, number: number): EpisodeRow {
-    const { name, size, isRecording, hasOverview } = place;
-    return { ...emptyRow(number, name, size), kind: isRecording ? "recording" : "episode", hasOverview };
+    const { name, size, unfinished, hasOverview } = place;
+    const kind = unfinished === null ? "episode" : unfinished.isLive === true ? "recording" : "unfinished";
+    const recover = unfinished?.isLive === false ? unfinished.journal : "";
+    return { ...emptyRow(number, name, size), kind, hasOverview, recover };
   }
 
   async #describe(number: number): Promise<EpisodeRow> {
     const place = this.#places[number] as Place;
     const row = this.#emptyRow(place, number);
     try {
-      if (place.isRecording) return row;
+      if (place.isRecording) return { ...row, ...place.known };
       const episode = await openEpisode(await place.open(), options);
       try {
         return { ...row, ...(await rowOf(episode, this.#isNear)) };
@@ -409,26 +454,35 @@ export class Library {
     const place = this.#places[number];
     if (place === undefined) throw new ShardError("invalid_argument", "no such row", { found: number });
     const handle = this.#handles++;
+    const { unfinished } = place;
     const origin = {
       row: number,
-      isUnfinished: place.isRecording,
+      isUnfinished: unfinished !== null,
+      recover: this.#emptyRow(place, number).recover,
       arrived: (key: string) => this.#events.arrived(handle, key),
       findings: () => this.#findings(place),
     };
-    if (place.isRecording) {
-      const recording = await openRecording(await place.open(), options);
-      const opened = new OpenEpisode(handle, recording.episode, origin);
-      this.#open.set(handle, opened);
-      const finished = this.#finisher(place);
-      this.#follow(opened, recording, async () => {
-        const found = await finished();
-        if (found?.isWhole) origin.isUnfinished = false;
-        return found;
-      });
-      return { handle, facts: opened.facts };
-    }
-    const opened = new OpenEpisode(handle, await this.#openFile(place), origin);
+    const recording = place.isRecording ? await openRecording(await place.open(), options) : null;
+    const opened = new OpenEpisode(handle, recording?.episode ?? (await this.#openFile(place)), origin);
     this.#open.set(handle, opened);
+    if (unfinished !== null) {
+      const finished = this.#finisher(place);
+      this.#follow(
+        opened,
+        recording,
+        async () => {
+          const found = await finished();
+          if (found?.isWhole) origin.isUnfinished = false;
+          return found;
+        },
+        () => {
+          const { recover } = this.#emptyRow(this.#places[number] as Place, number);
+          const isNew = recover !== origin.recover;
+          origin.recover = recover;
+          return isNew;
+        },
+      );
+    }
     return { handle, facts: opened.facts };
   }
 
@@ -438,35 +492,42 @@ export class Library {
   }
 
   /** Reads what is added, and then the episode that the recording becomes: its journal is removed. */
-  #follow(opened: OpenEpisode, recording: Recording, finished: () => Promise<Finished | null>): void {
+  #follow(
+    opened: OpenEpisode,
+    recording: Recording | null,
+    finished: () => Promise<Finished | null>,
+    hasLost: () => boolean,
+  ): void {
     let looks = mostLooks;
-    let hasEnded = false;
+    let hasEnded = recording === null;
     const grow = (episode: Episode) => {
       opened.grow(episode);
       this.#events.grown(opened);
     };
     const look = async () => {
-      hasEnded ||= recording.isFinished;
+      hasEnded ||= recording?.isFinished === true;
       try {
-        if (!hasEnded && (await recording.refresh())) grow(recording.episode);
+        if (!hasEnded && recording !== null && (await recording.refresh())) grow(recording.episode);
       } catch {
         hasEnded = true; // its journal is gone
       }
       const found = hasEnded ? await finished().catch(() => null) : null;
       if (this.#open.get(opened.handle) !== opened) return;
-      if (found?.episode) grow(found.episode);
+      // Its recorder has gone, or was started again.
+      if (hasLost() || found?.episode) grow(found?.episode ?? opened.episode);
+      if (opened.origin.recover !== "") return;
       // If there is no episode, what was read stays.
       if (found?.isWhole || (hasEnded && found === null && --looks === 0)) return;
-      this.#following.set(opened.handle, { recording, timer: setTimeout(look, followEvery) });
+      this.#following.set(opened.handle, setTimeout(look, followEvery));
     };
-    this.#following.set(opened.handle, { recording, timer: setTimeout(look, followEvery) });
+    this.#following.set(opened.handle, setTimeout(look, followEvery));
   }
 
   /** The episode that a recording has become; null while it is not there. A long one becomes chunks, one by one. */
   #finisher(place: Place): () => Promise<Finished | null> {
     const name = place.name.replace(/\.partial$/, "");
-    const stem = name.replace(/(_chunk_\d+[^/]*)?\.wshard$/, "");
-    let seen = -1;
+    const stem = stemOf(name);
+    let seen = place.isRecording ? -1 : place.size;
     return async () => {
       if (this.#server === null) {
         if (!/^https?:/.test(name)) return null;
@@ -478,8 +539,7 @@ export class Library {
       const manifest = listed.get(`${stem}_manifest.wshard`);
       const file = manifest ?? listed.get(name);
       if (file === undefined) return null;
-      const isOfIt = (other: string) => other.startsWith(`${stem}_chunk_`) || other === `${stem}.wshard.partial`;
-      const isWhole = ![...listed.values()].some((one) => one.kind === "recording" && isOfIt(one.name));
+      const isWhole = !unfinishedOf(listed).has(stem);
       // While it goes on, the manifest gets longer with each chunk.
       if (!isWhole && file.size === seen) return { episode: null, isWhole };
       const episode = await openEpisode(openListed(file, listed), options);
@@ -501,7 +561,7 @@ export class Library {
 
   async close(handle: number): Promise<void> {
     const following = this.#following.get(handle);
-    if (following !== undefined) clearTimeout(following.timer);
+    clearTimeout(following);
     this.#following.delete(handle);
     const found = this.#open.get(handle);
     this.#open.delete(handle);
@@ -529,6 +589,7 @@ function emptyRow(number: number, name: string, bytes: number): EpisodeRow {
     number,
     name,
     kind: "episode",
+    recover: "",
     id: "",
     envId: "",
     task: "",

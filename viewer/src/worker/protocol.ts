@@ -18,7 +18,9 @@ export interface EpisodeRow {
   readonly number: number;
   /** Its path in the folder, its address, or the pack and the key in it. */
   readonly name: string;
-  readonly kind: "episode" | "recording" | "container";
+  readonly kind: "episode" | "recording" | "unfinished" | "container";
+  /** A journal that `wshard recover` makes an episode of, because its recorder is gone; empty for others. */
+  readonly recover: string;
   readonly id: string;
   readonly envId: string;
   readonly task: string;

@@ -23,6 +23,8 @@ export interface ListedFile {
   readonly kind?: string;
   /** What `wshard view` calls it. */
   readonly number?: number;
+  /** Of a recording: whether its recorder still writes. */
+  readonly isLive?: boolean | null;
   open(): Source;
 }
 
@@ -161,6 +163,7 @@ export interface ServedFile {
   readonly name: string;
   readonly size: number;
   readonly kind: string;
+  readonly live?: boolean | null;
 }
 
 /** `fetch` from `wshard view`, whose end needs other words than a server that refuses pages of others. */
@@ -176,11 +179,12 @@ export async function fetchServed(input: RequestInfo | URL, init?: RequestInit):
 export function listServed(base: string, token: string, files: readonly ServedFile[]): Listing {
   const headers = { authorization: `Bearer ${token}` };
   return listed(
-    files.map(({ number, name, size, kind }) => ({
+    files.map(({ number, name, size, kind, live = null }) => ({
       name,
       size,
       kind,
       number,
+      isLive: live,
       open: () => {
         const source = new HttpSource(new URL(`f/${number}`, base), { headers, fetch: fetchServed });
         return kind === "recording" ? new JournalSource(source) : new CachedSource(source, keptRanges);

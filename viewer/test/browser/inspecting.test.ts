@@ -355,7 +355,8 @@ describe.skipIf(hasNoBrowser)("the viewer in Chromium", () => {
     await chooseAll(["ep_0042.wshard", first], ["ep_0043.wshard", second]);
     const bar = page.getByRole("slider", { name: "Offset" });
     await expect.poll(() => bar.getAttribute("aria-valuetext")).toBe("+1 steps");
-    expect(await page.getByLabel("Align by").inputValue()).toBe("label grasp");
+    // The labels are read after that.
+    await expect.poll(() => page.getByLabel("Align by").inputValue()).toBe("label grasp");
     watched.requests.length = 1;
   });
 

@@ -193,7 +193,9 @@ def main(folder: str, *names: str) -> None:
     """Writes the episodes that are named."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name in names:
-        {"cameras": cameras, "posters": posters, "reach": reach}[name](Path(folder) / f"{name}.wshard")
+        {"cameras": cameras, "posters": posters, "reach": reach}[name](
+            Path(folder) / f"{name}.wshard"
+        )
 
 
 if __name__ == "__main__":

@@ -121,6 +121,31 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     await page.close();
   });
 
+  test("the address of a server that was started again can be pasted into the page, and the token leaves it", async () => {
+    const address = await serve(runs);
+    const { port } = new URL(address);
+    const page = await newPage();
+    await page.goto(address);
+    await page.getByText("9 episodes").waitFor();
+    const before = started.at(-1) as ChildProcessWithoutNullStreams;
+    before.kill();
+    await once(before, "exit");
+    const catalogue = join(folder, "runs", "chosen.parquet");
+    run("catalogue", catalogue, "ep_3.wshard", "ep_5.wshard");
+    const again = await serve(catalogue, "--port", port);
+    await page.evaluate((to) => {
+      location.hash = to;
+    }, new URL(again).hash);
+    // It shows the episodes that a catalogue names now.
+    await page.getByText("2 episodes").waitFor();
+    expect(page.url()).not.toContain("token");
+    await page.getByText("ep_5<b>").click();
+    await page.getByText("joint_pos").first().waitFor();
+    await page.goBack();
+    await page.getByText("2 episodes").waitFor();
+    await page.close();
+  });
+
   test("the episodes of a pack have rows before any is read, and what is not shown is named", async () => {
     const page = await newPage();
     const asked: string[] = [];
@@ -257,6 +282,81 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     await page.getByText("500 steps").waitFor();
     await page.getByText("4 chunks").waitFor();
     expect(await page.getByText("not finished").count()).toBe(0);
+    await page.close();
+  });
+
+  test("a folder in which one recording follows the other has a row for each, however many files it has", async () => {
+    const runs = join(folder, "runs of a robot");
+    run("make", runs, "1");
+    const page = await newPage();
+    await page.goto(await serve(runs));
+    // Nothing is recorded yet, and one episode is opened at once.
+    await page.getByText("joint_pos").first().waitFor();
+    const first = start(["record", join(runs, "ep_1.wshard"), "150"]);
+    const flush = async (recorder: typeof first) => {
+      recorder.process.stdin.write("\n");
+      await recorder.line();
+    };
+    await flush(first);
+    const table = await newPage();
+    await table.goto(await serve(runs));
+    const row = (name: string) => table.locator("tbody tr").filter({ hasText: name });
+    await table.getByText("2 episodes").waitFor();
+    expect(await row("ep_1").locator(".badge").textContent()).toBe("recording");
+    for (let times = 0; times < 4; times++) await flush(first);
+    await row("ep_1_manifest").getByText("recording").waitFor();
+    await table.getByText("2 episodes").waitFor();
+    await row("ep_1_manifest").click();
+    await table.getByText("3 chunks").waitFor();
+    expect(await table.getByText("not finished").count()).toBe(1);
+    for (let times = 0; times < 2; times++) await flush(first);
+    await table.getByText("4 chunks").waitFor();
+    first.process.stdin.end();
+    await table.getByText("700 steps").waitFor();
+    await table.getByText("not finished").waitFor({ state: "detached" });
+    await table.locator(".crumb").first().click();
+    const second = start(["record", join(runs, "ep_2.wshard")]);
+    await flush(second);
+    await row("ep_2").getByText("recording").waitFor();
+    expect(await row("ep_1_manifest").locator(".badge").count()).toBe(0);
+    expect(await row("ep_1_manifest").textContent()).toContain("700");
+    await table.getByText("3 episodes").waitFor();
+    second.process.stdin.end();
+    await row("ep_2").filter({ hasText: "100" }).waitFor();
+    expect(await table.locator("tbody .badge").count()).toBe(0);
+    await page.locator(".crumb:enabled").first().click();
+    await page.getByText("3 episodes").waitFor();
+    expect(complaints).toEqual([]);
+    await table.close();
+    await page.close();
+  });
+
+  test("a recording whose recorder was killed says so and how to save it, and then becomes its episode", async () => {
+    const path = join(folder, "killed", "it's.wshard");
+    const recorder = start(["record", path]);
+    recorder.process.stdin.write("\n");
+    await recorder.line();
+    run("make", join(folder, "killed"), "1");
+    const table = await newPage();
+    await table.goto(await serve(join(folder, "killed")));
+    const row = table.locator("tbody tr").filter({ hasText: "it's" });
+    await row.getByText("recording").waitFor();
+    const page = await newPage();
+    await page.goto(await serve(`${path}.partial`));
+    await page.getByText("100 steps").waitFor();
+    await page.getByText("not finished").waitFor();
+    recorder.process.kill("SIGKILL");
+    await row.getByText("not finished").waitFor();
+    await row.getByText("wshard recover 'it'\\''s.wshard.partial'").waitFor();
+    await page.locator("header .badge", { hasText: "not finished: recorder gone" }).waitFor();
+    await page.getByRole("tab", { name: "Metadata" }).click();
+    await page.getByText("Its recorder is gone. Save what it recorded").waitFor();
+    run("recover", path);
+    await row.locator(".badge").waitFor({ state: "detached" });
+    await row.filter({ hasText: "100" }).waitFor();
+    await table.getByText("2 episodes").waitFor();
+    expect(complaints).toEqual([]);
+    await table.close();
     await page.close();
   });
 

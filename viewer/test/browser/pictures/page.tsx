@@ -63,6 +63,7 @@ window.show = async ({ scene: name, panel: wanted, width, height, theme = "light
     files: [],
     chunks: 1,
     isUnfinished: false,
+    recover: "",
     channels: scene.channels.map(({ facts }) => facts),
     problems: [],
   };

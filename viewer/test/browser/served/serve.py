@@ -9,11 +9,14 @@ from pathlib import Path
 from shutil import copytree
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 
 import wshard.viewer._page as page
 from shard_cli.main import wshard_entry_point
 from shard_train.packed_episodes import pack_episodes
 from wshard import Episode, Timebase, WShardStreamWriter, add_lane, load_wshard, save_wshard
+from wshard.partial import recover
 from wshard.streaming import StreamOptions
 from wshard.viewer._widget import Kernel
 
@@ -65,6 +68,14 @@ def record(path: str, most_steps: str = "") -> None:
     print("finished", flush=True)
 
 
+def catalogue(path: str, *names: str) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"path": list(names)}), path)
+
+
+def recover_recording(path: str) -> None:
+    recover(path, fsync=False)
+
+
 def html(path: str, target: str) -> None:
     with load_wshard(path) as episode:
         episode.to_html(target)
@@ -91,6 +102,8 @@ def main() -> None:
         "beside": beside,
         "pack": pack,
         "record": record,
+        "catalogue": catalogue,
+        "recover": recover_recording,
         "html": html,
         "kernel": kernel,
     }[mode](*arguments)
