@@ -11,6 +11,7 @@ import { seriesColour, theme } from "../../ui/colours";
 import { shown } from "../../ui/escape";
 import * as format from "../../ui/format";
 import { words as common } from "../../words";
+import { findingsOf } from "../findings/found";
 import { gutter, type Panel, type PanelProps } from "../panel";
 import { overTime } from "../table";
 import { comparable, dimensionNames, groupsOf, type Parts, partsOf, readSettings } from "./parts";
@@ -100,6 +101,7 @@ function Series({ episode, subject, view, width, height, settings, change, repor
   );
   const fan = useFan(episode, subject, view, hasBand ? parts : { ...parts, uncertainty: null });
   useEffect(() => {
+    if (drawn !== undefined) findingsOf(episode).see(channel, drawn.truth);
     report(statusOf(subject, drawn, error, episode.facts.length, fan));
   }, [drawn, error, fan]);
   const shownTheme = theme.value;
