@@ -114,7 +114,7 @@ export class App {
     const model = computed(() => grown.value ?? episode);
     const view = new View(computed(() => shownLength(model.value)));
     // Back leads to the table.
-    const isStep = this.screen.peek() === "episodes" && hasAddress();
+    const isStep = this.screen.peek() === "episodes" && hasAddress;
     batch(() => {
       this.episode.peek()?.close();
       this.episode.value = { model, view, row, close };
@@ -257,18 +257,13 @@ export class App {
   keepAddress(): () => void {
     let timer: ReturnType<typeof setTimeout> | undefined;
     return effect(() => {
-      if (this.episode.value === null || !hasAddress()) return;
+      if (this.episode.value === null || !hasAddress) return;
       const fragment = this.link();
       clearTimeout(timer);
       // Browsers refuse too many changes of the address in a short time.
       timer = setTimeout(() => history.replaceState(null, "", `#${fragment}`), 300);
     });
   }
-}
-
-/** The frame of a notebook has none. */
-function hasAddress(): boolean {
-  return location.protocol !== "about:";
 }
 
 /** T, or T + 1 if a channel that follows the steps has an observation after the last action. */
