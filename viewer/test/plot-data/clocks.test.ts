@@ -34,8 +34,11 @@ describe("a clock", () => {
           minLength: 1,
         })
         .map((list) => {
-          let step = 0;
-          const steps = Float64Array.from(list, ([gap], at) => (at === 0 ? 0 : (step += gap)));
+          let step = -1;
+          const steps = Float64Array.from(list, ([gap]) => {
+            step += step < 0 ? 1 : gap;
+            return step;
+          });
           return sampledClock(
             steps,
             Float64Array.from(list, ([, time]) => time),

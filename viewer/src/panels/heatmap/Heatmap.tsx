@@ -158,6 +158,8 @@ export function Heatmap({ episode, subject, view, width, height, settings, chang
       <div class="heatmap-place" style={{ height: `${inner.height}px` }}>
         <canvas
           ref={canvas}
+          role="img"
+          aria-label={words.title}
           width={Math.round(width * ratio)}
           height={Math.round(inner.height * ratio)}
           style={{ width: `${width}px`, height: `${inner.height}px` }}
