@@ -77,7 +77,6 @@ export function overTime(linesOf: (question: TableQuestion) => readonly TableLin
       about: [
         isExact ? numbers.exact : numbers.reduced(format.count(places.length)),
         ...(dims.length < dimensions && focused === null ? [numbers.dimensions(dims.length, dimensions)] : []),
-        ...(found.some(({ read }) => read < 1) ? [words.stage.reading] : []),
       ].join(" "),
       columns: [numbers.step, ...(seconds === null ? [] : [numbers.time]), ...all.map(({ title }) => title)],
       rows: places.map((place, at) => ({
@@ -86,7 +85,7 @@ export function overTime(linesOf: (question: TableQuestion) => readonly TableLin
           isExact
             ? format.value(place[0])
             : numbers.between(format.count(Math.ceil(place[0])), format.count(Math.ceil(place[1]) - 1)),
-          ...(seconds === null ? [] : [format.duration(seconds[at] ?? 0)]),
+          ...(seconds === null ? [] : [seconds[at] === undefined ? "" : format.duration(seconds[at])]),
           ...all.map(({ line }) => (line === undefined ? "" : cell(line, place, text))),
         ],
       })),
@@ -153,11 +152,9 @@ async function secondsOf(
   options: ReadOptions,
 ): Promise<readonly number[] | null> {
   const { reads, facts } = episode;
-  const regular = places.map(([from]) => episode.seconds(from));
-  if (!regular.includes(null)) return regular as number[];
-  const first = places[0]?.[0] ?? 0;
-  if (!isExact || channel.hasOwnClock || !facts.hasTimestamps) return null;
-  const times = await reads.times(first, first + places.length, options);
+  if (episode.seconds(0) !== null) return places.map(([from]) => episode.seconds(from) as number);
+  const [[first] = [0]] = places;
+  const times = isExact && !channel.hasOwnClock ? await reads.times(first, first + places.length, options) : null;
   return times && Array.from(times, (time) => Number(time - BigInt(facts.epochNs)) / 1e9);
 }
 

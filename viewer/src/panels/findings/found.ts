@@ -71,9 +71,9 @@ export class FoundSoFar {
   see(channel: ChannelFacts, columns: Columns): void {
     if (this.#read.has(channel)) return;
     const [found] = checkColumns(channel.key, columns);
-    const before = this.#seen.get(channel);
-    if (found === undefined) return;
-    if (before !== undefined && !isNearer(found, before)) return;
+    // Of more than one place, the first counts.
+    const before = this.#seen.get(channel)?.step ?? Infinity;
+    if (found === undefined || (found.step ?? 0) >= before) return;
     this.#seen.set(channel, found);
     this.#tell({});
   }
@@ -139,12 +139,6 @@ function problems({ facts }: EpisodeModel): Finding[] {
       ? []
       : [{ ...blank, code: "unreadable", severity: "error", message: words.notRead(problem), block: key }],
   );
-}
-
-/** Whether the first of two findings tells better where the first place is. */
-function isNearer(a: Finding, b: Finding): boolean {
-  const [from, to] = [a.step ?? 0, b.step ?? 0];
-  return from < to + b.run && (a.run < b.run || from + a.run <= to);
 }
 
 const blank = { step: null, run: 1, count: null, advice: "", isOwn: true } as const;
