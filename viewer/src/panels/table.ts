@@ -8,7 +8,7 @@ import type { ChannelFacts } from "../model/facts";
 import type { ReadOptions } from "../model/reads";
 import type { Reduced } from "../plot-data/columns";
 import { Extent, MINUS, MISSING, PLUS, UNREAD } from "../plot-data/extent";
-import { type Numbers, type Samples, samplesOf } from "../plot-data/samples";
+import type { Numbers } from "../plot-data/samples";
 import { summarize } from "../plot-data/summary";
 import { shown } from "../ui/escape";
 import * as format from "../ui/format";
@@ -158,41 +158,46 @@ async function secondsOf(
   return times && Array.from(times, (time) => Number(time - BigInt(facts.epochNs)) / 1e9);
 }
 
-/** The parts of an entry: x and y of points, or the colours of a picture. */
-export interface TablePart {
-  readonly name: string;
-  readonly of: (values: Numbers) => Samples;
+/** What an entry consists of: x, y and z of points, or the colours of a picture. */
+export interface TableParts {
+  readonly names: readonly string[];
+  /** Values a point or a pixel, if there are more than names. */
+  readonly width?: number;
+  /** Whether all values of one part stand together. */
+  readonly isPlanar?: boolean;
 }
 
 /** What the values at the cursor are like, of the channel and of what was predicted. */
-export function atCursor(partsOf: (channel: ChannelFacts) => readonly TablePart[]): MakeTable {
+export function atCursor(partsOf: (channel: ChannelFacts) => TableParts): MakeTable {
   return async ({ episode, subject, view }, options) => {
     const { numbers } = words;
     const cursor = Math.floor(view.cursor.peek() + 1e-6);
     const rows: TableRow[] = [];
-    const add = (who: string, parts: readonly TablePart[], values: TypedArray) => {
-      for (const { name, of } of parts) {
-        const { min, max, mean, missing } = summarize(of(values as Numbers));
-        const cells = [`${who} ${name}`, ...[min, mean, max].map(format.value), format.count(missing)];
-        rows.push({ position: null, cells });
+    const add = (who: string, channel: ChannelFacts, all: TypedArray) => {
+      const { names, width = names.length, isPlanar = false } = partsOf(channel);
+      const length = Math.floor(all.length / width);
+      for (const [at, name] of names.entries()) {
+        const place = isPlanar ? { offset: at * length, stride: 1 } : { offset: at, stride: width };
+        const { min, max, mean, missing } = summarize({ ...place, values: all as Numbers, first: 0, length });
+        rows.push({
+          position: null,
+          cells: [`${who} ${name}`, ...[min, mean, max].map(format.value), format.count(missing)],
+        });
       }
     };
-    let truth: TypedArray | null = null;
+    let truth: TypedArray | undefined;
     for (const channel of [subject.channel, ...subject.predictions]) {
       const entry = await episode.reads.entryAt(channel.key, cursor, options);
       if (entry < 0 || channel.problem !== null) continue;
-      const values = await entriesOf(episode).load(channel, entry);
-      const parts = partsOf(channel);
-      if (channel === subject.channel) {
-        truth = values;
-        add(numbers.recorded, parts, values);
-        continue;
+      const found = await entriesOf(episode).load(channel, entry);
+      const isTruth = channel === subject.channel;
+      add(isTruth ? numbers.recorded : numbers.predicted(shown(channel.model)), channel, found);
+      if (truth?.length === found.length) {
+        const recorded = truth;
+        const error = Float64Array.from(found as Float64Array, (value, at) => Number(value) - Number(recorded[at]));
+        add(numbers.error, channel, error);
       }
-      add(numbers.predicted(shown(channel.model)), parts, values);
-      if (truth?.length !== values.length) continue;
-      const recorded = truth;
-      const difference = Float64Array.from(values as Float64Array, (value, at) => Number(value) - Number(recorded[at]));
-      add(numbers.error, parts, difference);
+      if (isTruth) truth = found;
     }
     return {
       about: numbers.at(format.count(cursor)),
@@ -200,9 +205,4 @@ export function atCursor(partsOf: (channel: ChannelFacts) => readonly TablePart[
       rows,
     };
   };
-}
-
-/** Values that follow each other in the same order again and again, such as x, y, z. */
-export function interleaved(names: readonly string[], width = names.length): TablePart[] {
-  return names.map((name, dimension) => ({ name, of: (values) => samplesOf(values, { width, dimension }) }));
 }
