@@ -63,7 +63,7 @@ export function overTime(linesOf: (question: TableQuestion) => readonly TableLin
     const names = dimensionNames(subject.channel);
     const all = dims.flatMap((dim, at) =>
       lines.map(({ name }, number) => ({
-        title: dimensions === 1 ? name : `${shown(names[dim] ?? String(dim))} ${name}`,
+        title: dimensions === 1 ? name : `${shown(names[dim] ?? String(dim))} ${name}`.trim(),
         line: found[number]?.lines[at],
       })),
     );
@@ -94,7 +94,9 @@ export function overTime(linesOf: (question: TableQuestion) => readonly TableLin
 }
 
 /** The values of the channel alone. */
-export const values = overTime(({ subject }) => [{ name: words.numbers.value, key: subject.channel.key }]);
+export const values = overTime(({ subject: { channel } }) => [
+  { name: channel.dimensions === 1 ? words.numbers.value : "", key: channel.key },
+]);
 
 type Place = readonly [from: number, to: number];
 
