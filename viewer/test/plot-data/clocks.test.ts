@@ -34,9 +34,9 @@ describe("a clock", () => {
           minLength: 1,
         })
         .map((list) => {
-          let step = -1;
-          const steps = Float64Array.from(list, ([gap]) => {
-            step += step < 0 ? 1 : gap;
+          let step = 0;
+          const steps = Float64Array.from(list, ([gap], at) => {
+            if (at > 0) step += gap;
             return step;
           });
           return sampledClock(
