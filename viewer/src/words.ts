@@ -95,7 +95,6 @@ export const words = {
     abandoned: "recorder gone",
     chunks: (count: number) => `${count} chunks`,
     identity: "Identity",
-    copyIdentity: "Copy the identity",
     copyLink: "Copy a link to this view",
     copied: "Copied",
     copiedFile: "Copied. The link does not contain the file.",

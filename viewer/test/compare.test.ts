@@ -4,10 +4,14 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { byStep, byTime, clockOn, regularTimes, storedTimes } from "../src/compare/alignment";
 import { better, joinMetrics, noMetrics } from "../src/compare/metrics";
+import { measureModel } from "../src/compare/reading";
+import { EpisodeModel } from "../src/model/episode";
+import type { ChannelFacts, EpisodeFacts } from "../src/model/facts";
 import { pairSteps } from "../src/plot-data/alignment";
 import { stepClock } from "../src/plot-data/clocks";
 import { metrics } from "../src/plot-data/metrics";
 import { samplesOf } from "../src/plot-data/samples";
+import { MadeUpReads } from "./browser/pictures/reads";
 
 describe("alignment", () => {
   test("there and back again is the same position", () => {
@@ -85,4 +89,28 @@ describe("metrics", () => {
     expect(better(0.1 + 0.2, 0.3)).toBeNull();
     expect(better(Number.NaN, 1)).toBeNull();
   });
+});
+
+test("a model that gives quantiles is judged by how much of the truth is between them, and by nothing else", async () => {
+  const facts = (key: string, type = ""): ChannelFacts => {
+    const [lane, id, model = ""] = key.split("/");
+    const one = { key, lane, id, model, type, layout: "dense", dimensions: 2, length: 4, horizon: null, row: {} };
+    return { ...one, hasOwnClock: false, problem: null } as unknown as ChannelFacts;
+  };
+  const channels = [
+    { facts: facts("signal/x"), values: Float32Array.of(0, 9, 1, 9, 2, 9, 3, 9) },
+    { facts: facts("omen/x/m"), values: Float32Array.of(0, 0, 0, 0, 0, 0, 0, 0) },
+    { facts: facts("uncert/x/m/q95", "q95"), values: Float32Array.of(2, 9, 2, 8, 2, 8, 2, 8) },
+    { facts: facts("uncert/x/m/q05", "q05"), values: Float32Array.of(-1, -1, -1, -1, -1, -1, -1, -1) },
+  ];
+  const episode = new EpisodeModel(
+    { channels: channels.map((one) => one.facts) } as unknown as EpisodeFacts,
+    new MadeUpReads({ length: 4, channels }),
+  );
+  const [subject] = episode.subjects;
+  const [prediction] = subject?.predictions ?? [];
+  if (subject === undefined || prediction === undefined) throw new Error("no prediction");
+  const { dimensions, all } = await measureModel(episode, subject, prediction, { start: 0, end: 4 }, {}, () => {});
+  expect(dimensions.map(({ covered }) => covered)).toEqual([0.75, 0.25]);
+  expect(all).toMatchObject({ covered: 0.5, bounded: 8, judged: 0, nll: Number.NaN });
 });

@@ -5,7 +5,7 @@ import type { TypedArray } from "@shard-format/core";
 import { describe, expect, test } from "vitest";
 import { EpisodeModel } from "../src/model/episode";
 import type { ChannelFacts, EpisodeFacts } from "../src/model/facts";
-import { atCursor, interleaved, overTime, type TableQuestion } from "../src/panels/table";
+import { atCursor, overTime, type TableQuestion } from "../src/panels/table";
 import { View } from "../src/state/view";
 import { MadeUpReads } from "./browser/pictures/reads";
 
@@ -113,7 +113,7 @@ test("a table at the cursor sums up what was recorded, what was predicted and ho
     { key: "omen/x/m", values: Float32Array.of(9, 9, 9, 9, 2, 2, 5, 2), dimensions: 4 },
   ]);
   asked.view.seek(1);
-  const { columns, rows, about } = await atCursor(() => interleaved(["a", "b"]))(asked, {});
+  const { columns, rows, about } = await atCursor(() => ({ names: ["a", "b"] }))(asked, {});
   expect(about).toContain("step 1");
   expect(columns.slice(1)).toEqual(["least", "mean", "largest", "NaN"]);
   expect(rows.map(({ cells }) => cells)).toEqual([
@@ -124,4 +124,12 @@ test("a table at the cursor sums up what was recorded, what was predicted and ho
     ["error a", "1", "1.5", "2", "0"],
     ["error b", "0", "0", "0", "1"],
   ]);
+});
+
+test("a table of a picture whose colours stand one after the other, or that has more values than names, finds them", async () => {
+  const asked = question(1, [{ key: "signal/x", values: Float32Array.of(1, 2, 3, 4, 5, 6), dimensions: 6 }]);
+  const planar = await atCursor(() => ({ names: ["a", "b"], isPlanar: true }))(asked, {});
+  expect(planar.rows.map(({ cells }) => cells[2])).toEqual(["2", "5"]);
+  const wide = await atCursor(() => ({ names: ["a"], width: 3 }))(asked, {});
+  expect(wide.rows.map(({ cells }) => cells[2])).toEqual(["2.5"]);
 });

@@ -67,7 +67,7 @@ function EpisodeScreen({ app, open }: { readonly app: App; readonly open: OpenEp
   const { view } = open;
   const found = findingsOf(episode);
   const { findings } = found.state.value;
-  useEffect(() => found.watch(), [found]);
+  useEffect(() => found.startSmall(), [found]);
   const marks = useMemo(() => findings.flatMap(({ step }) => step ?? []), [findings]);
   useEffect(() => {
     const endPlaying = startPlaying(view, () => open.model.peek());

@@ -165,7 +165,6 @@ export class Library {
     return {
       ...this.#fileReadsOf(handle),
       columns: ask("columns"),
-      known: ask("known"),
       window: ask("window"),
       entryAt: ask("entryAt"),
       positions: ask("positions"),

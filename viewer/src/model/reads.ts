@@ -72,8 +72,6 @@ export interface Reads extends FileReads {
   columns(key: string, dims: readonly number[], range: Range, width: number, options?: ReadOptions): Promise<Columns>;
   /** Counts up when more of a channel was read. Hooks (model/hooks.ts) ask again then. */
   arrived(key: string): ReadonlySignal<number>;
-  /** The whole channel in columns as far as plots have read it, without reading more; null if none has. */
-  known(key: string, width: number, options?: ReadOptions): Promise<Columns | null>;
   /** Exact values of the entries from `start` up to `end`. */
   window(key: string, start: number, end: number, options?: ReadOptions): Promise<Window>;
   /** The entry that holds at a position of the axis (the last one that is not after it), or −1 before the first. */

@@ -8,7 +8,7 @@ import type { ChannelFacts } from "../model/facts";
 import type { ReadOptions } from "../model/reads";
 import type { Reduced } from "../plot-data/columns";
 import { Extent, MINUS, MISSING, PLUS, UNREAD } from "../plot-data/extent";
-import { type Numbers, type Samples, samplesOf } from "../plot-data/samples";
+import type { Numbers } from "../plot-data/samples";
 import { summarize } from "../plot-data/summary";
 import { shown } from "../ui/escape";
 import * as format from "../ui/format";
@@ -63,7 +63,7 @@ export function overTime(linesOf: (question: TableQuestion) => readonly TableLin
     const names = dimensionNames(subject.channel);
     const all = dims.flatMap((dim, at) =>
       lines.map(({ name }, number) => ({
-        title: dimensions === 1 ? name : `${shown(names[dim] ?? String(dim))} ${name}`,
+        title: dimensions === 1 ? name : `${shown(names[dim] ?? String(dim))} ${name}`.trim(),
         line: found[number]?.lines[at],
       })),
     );
@@ -77,7 +77,6 @@ export function overTime(linesOf: (question: TableQuestion) => readonly TableLin
       about: [
         isExact ? numbers.exact : numbers.reduced(format.count(places.length)),
         ...(dims.length < dimensions && focused === null ? [numbers.dimensions(dims.length, dimensions)] : []),
-        ...(found.some(({ read }) => read < 1) ? [words.stage.reading] : []),
       ].join(" "),
       columns: [numbers.step, ...(seconds === null ? [] : [numbers.time]), ...all.map(({ title }) => title)],
       rows: places.map((place, at) => ({
@@ -86,7 +85,7 @@ export function overTime(linesOf: (question: TableQuestion) => readonly TableLin
           isExact
             ? format.value(place[0])
             : numbers.between(format.count(Math.ceil(place[0])), format.count(Math.ceil(place[1]) - 1)),
-          ...(seconds === null ? [] : [format.duration(seconds[at] ?? 0)]),
+          ...(seconds === null ? [] : [seconds[at] === undefined ? "" : format.duration(seconds[at])]),
           ...all.map(({ line }) => (line === undefined ? "" : cell(line, place, text))),
         ],
       })),
@@ -95,7 +94,9 @@ export function overTime(linesOf: (question: TableQuestion) => readonly TableLin
 }
 
 /** The values of the channel alone. */
-export const values = overTime(({ subject }) => [{ name: words.numbers.value, key: subject.channel.key }]);
+export const values = overTime(({ subject: { channel } }) => [
+  { name: channel.dimensions === 1 ? words.numbers.value : "", key: channel.key },
+]);
 
 type Place = readonly [from: number, to: number];
 
@@ -153,49 +154,52 @@ async function secondsOf(
   options: ReadOptions,
 ): Promise<readonly number[] | null> {
   const { reads, facts } = episode;
-  const regular = places.map(([from]) => episode.seconds(from));
-  if (!regular.includes(null)) return regular as number[];
-  const first = places[0]?.[0] ?? 0;
-  if (!isExact || channel.hasOwnClock || !facts.hasTimestamps) return null;
-  const times = await reads.times(first, first + places.length, options);
+  if (episode.seconds(0) !== null) return places.map(([from]) => episode.seconds(from) as number);
+  const [[first] = [0]] = places;
+  const times = isExact && !channel.hasOwnClock ? await reads.times(first, first + places.length, options) : null;
   return times && Array.from(times, (time) => Number(time - BigInt(facts.epochNs)) / 1e9);
 }
 
-/** The parts of an entry: x and y of points, or the colours of a picture. */
-export interface TablePart {
-  readonly name: string;
-  readonly of: (values: Numbers) => Samples;
+/** What an entry consists of: x, y and z of points, or the colours of a picture. */
+export interface TableParts {
+  readonly names: readonly string[];
+  /** Values a point or a pixel, if there are more than names. */
+  readonly width?: number;
+  /** Whether all values of one part stand together. */
+  readonly isPlanar?: boolean;
 }
 
 /** What the values at the cursor are like, of the channel and of what was predicted. */
-export function atCursor(partsOf: (channel: ChannelFacts) => readonly TablePart[]): MakeTable {
+export function atCursor(partsOf: (channel: ChannelFacts) => TableParts): MakeTable {
   return async ({ episode, subject, view }, options) => {
     const { numbers } = words;
     const cursor = Math.floor(view.cursor.peek() + 1e-6);
     const rows: TableRow[] = [];
-    const add = (who: string, parts: readonly TablePart[], values: TypedArray) => {
-      for (const { name, of } of parts) {
-        const { min, max, mean, missing } = summarize(of(values as Numbers));
-        const cells = [`${who} ${name}`, ...[min, mean, max].map(format.value), format.count(missing)];
-        rows.push({ position: null, cells });
+    const add = (who: string, channel: ChannelFacts, all: TypedArray) => {
+      const { names, width = names.length, isPlanar = false } = partsOf(channel);
+      const length = Math.floor(all.length / width);
+      for (const [at, name] of names.entries()) {
+        const place = isPlanar ? { offset: at * length, stride: 1 } : { offset: at, stride: width };
+        const { min, max, mean, missing } = summarize({ ...place, values: all as Numbers, first: 0, length });
+        rows.push({
+          position: null,
+          cells: [`${who} ${name}`, ...[min, mean, max].map(format.value), format.count(missing)],
+        });
       }
     };
-    let truth: TypedArray | null = null;
+    let truth: TypedArray | undefined;
     for (const channel of [subject.channel, ...subject.predictions]) {
       const entry = await episode.reads.entryAt(channel.key, cursor, options);
       if (entry < 0 || channel.problem !== null) continue;
-      const values = await entriesOf(episode).load(channel, entry);
-      const parts = partsOf(channel);
-      if (channel === subject.channel) {
-        truth = values;
-        add(numbers.recorded, parts, values);
-        continue;
+      const found = await entriesOf(episode).load(channel, entry);
+      const isTruth = channel === subject.channel;
+      add(isTruth ? numbers.recorded : numbers.predicted(shown(channel.model)), channel, found);
+      if (truth?.length === found.length) {
+        const recorded = truth;
+        const error = Float64Array.from(found as Float64Array, (value, at) => Number(value) - Number(recorded[at]));
+        add(numbers.error, channel, error);
       }
-      add(numbers.predicted(shown(channel.model)), parts, values);
-      if (truth?.length !== values.length) continue;
-      const recorded = truth;
-      const difference = Float64Array.from(values as Float64Array, (value, at) => Number(value) - Number(recorded[at]));
-      add(numbers.error, parts, difference);
+      if (isTruth) truth = found;
     }
     return {
       about: numbers.at(format.count(cursor)),
@@ -203,9 +207,4 @@ export function atCursor(partsOf: (channel: ChannelFacts) => readonly TablePart[
       rows,
     };
   };
-}
-
-/** Values that follow each other in the same order again and again, such as x, y, z. */
-export function interleaved(names: readonly string[], width = names.length): TablePart[] {
-  return names.map((name, dimension) => ({ name, of: (values) => samplesOf(values, { width, dimension }) }));
 }

@@ -30,7 +30,9 @@ export function DataTable({ id, name, panel, ...question }: Props) {
     // biome-ignore lint/a11y/noNoninteractiveTabindex: what is wider than the page is scrolled with keys
     <section id={id} class="panel-table" tabIndex={0} aria-label={words.stage.tableOf(name)}>
       <table>
-        <caption>{value?.about ?? words.stage.reading}</caption>
+        <caption>
+          <span>{value?.about ?? words.stage.reading}</span>
+        </caption>
         <thead>
           <tr>
             <th scope="col">{corner}</th>

@@ -248,11 +248,6 @@ export class OpenEpisode {
     return lines.columns(dims, range, width, options);
   }
 
-  /** The whole channel, as far as plots have read it; null if none has. Nothing is read. */
-  async known(key: string, width: number): Promise<Columns | null> {
-    return (await this.#lines.get(key)?.catch(() => undefined))?.known(width) ?? null;
-  }
-
   async extent(key: string, dims: readonly number[]): Promise<readonly Extent[]> {
     return (await this.#linesOf(key)).extent(dims);
   }

@@ -38,7 +38,6 @@ const library = new Library({
 /** Methods of an episode that the page may call; the last argument is the signal. */
 const reads = [
   "columns",
-  "known",
   "extent",
   "window",
   "entryAt",

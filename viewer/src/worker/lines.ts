@@ -100,31 +100,13 @@ export class Lines {
   async columns(dims: readonly number[], range: Range, width: number, options: ReadOptions): Promise<Columns> {
     const { clock, overview } = this.#options;
     this.#prepare(dims);
+    const view = { from: range.start, to: range.end, width };
     const from = Math.max(0, clock.index(range.start) - 1);
     const to = Math.min(clock.length, clock.index(range.end) + 2);
     const samples = await this.#exact(from, to, width, options);
     // The overview shows enough as long as it has about as many buckets as the plot has columns.
     const isFine = overview === null || (to - from) / Math.max(1, overview[0]?.bucket ?? 1) < width / 2;
     if (samples === null && isFine) await this.#fill(from, to);
-    return this.#reduced(dims, range, width, samples, samples !== null || !isFine);
-  }
-
-  /** All of the channel as far as it was read. */
-  known(width: number): Columns {
-    const { clock, overview } = this.#options;
-    const range = { start: clock.at(0), end: clock.at(clock.length - 1) };
-    return this.#reduced([...this.#pyramids.keys()], range, width, null, overview !== null);
-  }
-
-  #reduced(
-    dims: readonly number[],
-    range: Range,
-    width: number,
-    samples: { values: Numbers; first: number } | null,
-    isWhole: boolean,
-  ): Columns {
-    const { clock, overview } = this.#options;
-    const view = { from: range.start, to: range.end, width };
     const lines = dims.map((dim): Reduced => {
       const pyramid = this.#pyramids.get(dim) as Pyramid;
       const line = { pyramid, overview: overview?.[dim] };
@@ -138,7 +120,7 @@ export class Lines {
     });
     const [line] = lines;
     const factor = line === undefined || line.original ? 1 : Math.max(1, Math.round(line.samples / width));
-    const read = isWhole || clock.length === 0 ? 1 : this.#done.total / clock.length;
+    const read = samples !== null || !isFine || clock.length === 0 ? 1 : this.#done.total / clock.length;
     return { range, lines, factor, read, timesOff: clock.off ?? 0 };
   }
 

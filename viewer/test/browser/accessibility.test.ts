@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { encoded, reaching } from "./episodes";
+import { encoded, reaching, waves } from "./episodes";
 import { choose, drawn, fileAddress, hasNoBrowser, launch, type Watched, watch } from "./harness";
 
 const axeSource = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
@@ -95,6 +95,53 @@ describe.skipIf(hasNoBrowser)("accessibility", () => {
       await page.locator(".compare").waitFor();
       expect(await serious()).toEqual([]);
     });
+  });
+
+  test("the numbers of a drawing are a table, which the keyboard opens, reads and leaves", async () => {
+    await openEpisode();
+    const plot = page.getByRole("region", { name: "joint_pos", exact: true });
+    expect(
+      await plot.evaluate((one) => document.getElementById(one.getAttribute("aria-describedby") ?? "")?.textContent),
+    ).toMatch(/joint_pos, steps 0 to 200\..*prediction − recorded from .* to 2 \(step 150\)/);
+    const button = plot.getByRole("button", { name: "Table of joint_pos" });
+    await button.focus();
+    await page.keyboard.press("Enter");
+    await plot.getByRole("table").waitFor();
+    expect(await button.getAttribute("aria-expanded")).toBe("true");
+    const headers = await plot.getByRole("columnheader").allTextContents();
+    expect(headers.slice(0, 4)).toEqual(["step", "time", "0 recorded", "0 predicted by dreamer"]);
+    expect(headers).toContain("2 error");
+    expect(await plot.getByRole("caption").textContent()).toContain("50 rows");
+    expect(await serious()).toEqual([]);
+
+    // Hide is the next button; then the settings of the plot, and what is below it.
+    const focus = () => page.evaluate(() => document.activeElement?.getAttribute("aria-label") ?? "");
+    for (let at = 0; (at < 8 && (await focus()) !== "Table of joint_pos") || at === 0; at++)
+      await page.keyboard.press("Tab");
+    expect(await plot.locator(".panel-table").evaluate((one) => one === document.activeElement)).toBe(true);
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("Enter");
+    await expect.poll(() => page.locator(".time-cursor").getAttribute("aria-valuenow")).toBe("4");
+
+    for (let at = 0; at < 4; at++) await page.keyboard.press("+");
+    await expect.poll(() => plot.getByRole("caption").textContent()).toContain("Each row is a step");
+    const [step, , recorded] = await plot.getByRole("row").nth(1).locator("th, td").allTextContents();
+    expect(Math.fround(Number(recorded))).toBe(waves(200, 3)[3 * Number(step)]);
+    await button.focus();
+    await page.keyboard.press("Enter");
+    expect(await plot.getByRole("table").count()).toBe(0);
+  });
+
+  test("the table of a picture follows the cursor", async () => {
+    await openEpisode();
+    const camera = page.getByRole("region", { name: "camera", exact: true });
+    await camera.getByRole("button", { name: "Table of camera" }).click();
+    await page.keyboard.press("ArrowRight");
+    await expect.poll(() => camera.getByRole("caption").textContent()).toBe("What is shown at step 1.");
+    await expect
+      .poll(() => camera.getByRole("rowheader").allTextContents())
+      .toEqual(["recorded red", "recorded green", "recorded blue"]);
   });
 
   async function openInspector() {

@@ -102,6 +102,17 @@ describe.skipIf(hasNoBrowser)("the viewer in Chromium", () => {
     );
   });
 
+  test("the time line has a tick where values are NaN, before anybody asks for findings", async () => {
+    await openFirst();
+    const isMarked = () =>
+      page.locator(".overview canvas").evaluate((canvas: HTMLCanvasElement, share) => {
+        const [red = 0, green = 0] = canvas.getContext("2d")?.getImageData(canvas.width * share, 2, 1, 1).data ?? [];
+        return red > 150 && green < 100;
+      }, 120 / length);
+    await expect.poll(isMarked).toBe(true);
+    expect(await page.getByRole("tab", { selected: true }).count()).toBe(0);
+  });
+
   test("reward and return are those at the cursor, and the ends stand where they are", async () => {
     await openFirst();
     await page.keyboard.press("End");

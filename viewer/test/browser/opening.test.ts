@@ -63,7 +63,7 @@ describe.skipIf(hasNoBrowser)("opening", () => {
   test("a file of this computer is opened without any request", async () => {
     await page.goto(fileAddress());
     await choose(page, [{ name: "reach.wshard", bytes: await encoded(reaching()) }]);
-    expect(await drawn(page, "signal/joint_pos")).toContain("Prediction minus recorded value from 0 to 2");
+    expect(await drawn(page, "signal/joint_pos")).toContain("prediction − recorded from 0 (step 0) to 2 (step 150)");
     await expect.poll(() => page.locator("h1").textContent()).toBe("reach_001");
     expect(watched.requests).toEqual([]);
     expect(watched.errors).toEqual([]);

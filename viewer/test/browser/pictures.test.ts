@@ -330,6 +330,52 @@ describe.skipIf(hasNoBrowser)("a panel in Chromium", () => {
     });
   });
 
+  describe("with lines", () => {
+    const size = { panel: "series", width: 640, height: 222 };
+    const colours = { band: [209, 229, 241], line: [0, 114, 178], surface: [255, 255, 255] };
+    /** Where a value is in a plot from `low` to `high`. */
+    const y = (value: number, low: number, high: number) => {
+      const room = 0.06 * (high - low);
+      return Math.round(26 + 126 - (120 * (value - low + room)) / (high - low + 2 * room));
+    };
+    const near = (found: number[], wanted: number[]) =>
+      found.every((one, at) => Math.abs(one - (wanted[at] as number)) <= 3);
+
+    test("fills a band of quantiles between its own edges, and names it", async () => {
+      const png = await show({ scene: "quantile band", ...size }, 5);
+      for (const [value, colour] of [
+        [3.15, colours.surface],
+        [2.8, colours.band],
+        [-0.8, colours.band],
+        [-1.15, colours.surface],
+      ] as const) {
+        expect(pixel(png, 301, y(value, -1, 3)), `at ${value}`).toSatisfy((found: number[]) =>
+          near(found, [...colour]),
+        );
+      }
+      expect(await page.locator(".values").textContent()).toContain("band 5–95 %");
+      const choices = await page.getByLabel("Uncertainty").locator("option").allTextContents();
+      expect(choices).toEqual(["5–95 %", "entropy as a line", "no band"]);
+    });
+
+    test("shows an uncertainty of another meaning as a line of its own, with its name", async () => {
+      await show({ scene: "quantile band", ...size, height: 286, settings: { k: "entropy" } }, 5);
+      expect(await page.locator(".strip-name").allTextContents()).toEqual(["prediction − recorded", "entropy"]);
+    });
+
+    test("shows what is predicted at the cursor for the steps after it, and moves it along", async () => {
+      const x = (step: number) => Math.round(64 + (step * (640 - 76)) / 40);
+      const first = await show({ scene: "forecast", ...size }, 10);
+      expect(pixel(first, x(17), y(1, 0, 1))).toEqual(colours.line);
+      expect(pixel(first, x(27), y(1, 0, 1))[0]).toBeGreaterThan(200);
+      await page.evaluate(() => window.shown.view.seek(20));
+      await page.waitForFunction(() => window.shown.status.summary?.includes("from step 20."));
+      const second = await settled();
+      expect(pixel(second, x(17), y(1, 0, 1))[0]).toBeGreaterThan(200);
+      expect(pixel(second, x(27), y(1, 0, 1))).toEqual(colours.line);
+    });
+  });
+
   describe("with latents", () => {
     test("shows codes as a strip of colours, and the shares of several codes in a column", async () => {
       const png = await show({ scene: "codes", panel: "latent", width: 276, height: 156 }, 20);

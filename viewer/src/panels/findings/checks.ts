@@ -157,8 +157,8 @@ export class ChannelCheck {
   }
 }
 
-/** What the columns of a whole channel tell, which do not have each value. */
-export function checkKnown(block: string, { lines }: Columns): Finding[] {
+/** What columns tell, which do not have each value. */
+export function checkColumns(block: string, { lines }: Columns): Finding[] {
   const places = lines.flatMap(({ flags, x }) => {
     const at = flags.findIndex((flag) => (flag & (MISSING | PLUS | MINUS)) !== 0);
     const [first = 0, second = first + 1] = x;

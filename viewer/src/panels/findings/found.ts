@@ -1,10 +1,10 @@
 // The findings of an open episode: asked for once, then shared by the panel, the inspector and the time line.
 
-import { effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { EpisodeModel } from "../../model/episode";
 import type { ChannelFacts } from "../../model/facts";
-import type { Reads } from "../../model/reads";
-import { ChannelCheck, checkKnown, checkTimes, type Finding, joinFindings, parseDoctor } from "./checks";
+import type { Columns, Reads } from "../../model/reads";
+import { ChannelCheck, checkColumns, checkTimes, type Finding, joinFindings, parseDoctor } from "./checks";
 import { words } from "./words";
 
 export interface Found {
@@ -23,21 +23,20 @@ const mostTogether = 16 << 20;
 const piece = 1 << 18;
 const mostTimes = 1 << 22;
 /** What is checked before somebody asks, for the time line: of one channel and in all, as stored, and times. */
-const quietChannel = 256 << 10;
-const quietTogether = 1 << 20;
-const quietTimes = 1 << 16;
-/** Milliseconds without anything new after which the page has time. */
-const rest = 1500;
+const smallChannel = 256 << 10;
+const smallTogether = 1 << 20;
+const smallTimes = 1 << 16;
+/** Milliseconds that plots and pictures have for themselves. */
+const patience = 1500;
 
 export class FoundSoFar {
   readonly #state: Signal<Found>;
   readonly #own: Finding[];
   readonly #planned: readonly ChannelFacts[];
-  readonly #able: readonly ChannelFacts[];
   /** Those that were read for the checks, or are being read. */
   readonly #read = new Set<ChannelFacts>();
   /** What can be told of other channels by what plots have read of them. */
-  readonly #seen = new Map<ChannelFacts, readonly Finding[]>();
+  readonly #seen = new Map<ChannelFacts, Finding>();
   #isStarted = false;
   #hasTimes = false;
   #doctor: readonly Finding[] = [];
@@ -45,7 +44,6 @@ export class FoundSoFar {
   constructor(readonly episode: EpisodeModel) {
     const { now, later } = plan(episode.facts.channels, mostChannel, mostTogether);
     this.#planned = now;
-    this.#able = [...now, ...later];
     this.#own = problems(episode);
     this.#state = signal({ findings: this.#own, checked: 0, planned: now.length, waiting: later, hasDoctor: false });
   }
@@ -69,31 +67,24 @@ export class FoundSoFar {
     void this.#check(this.#planned);
   }
 
-  /** Looks, whenever nothing new has arrived for a while, at what is there anyway and at what costs little. */
-  watch(): () => void {
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const stop = effect(() => {
-      for (const { key } of this.#able) this.episode.reads.arrived(key).value;
-      clearTimeout(timer);
-      timer = setTimeout(() => void this.#look(), rest);
-    });
-    return () => {
-      stop();
-      clearTimeout(timer);
-    };
+  /** What a plot has read tells something, too, and costs nothing: where there are values that are no numbers. */
+  see(channel: ChannelFacts, columns: Columns): void {
+    if (this.#read.has(channel)) return;
+    const [found] = checkColumns(channel.key, columns);
+    // Of more than one place, the first counts.
+    const before = this.#seen.get(channel)?.step ?? Infinity;
+    if (found === undefined || (found.step ?? 0) >= before) return;
+    this.#seen.set(channel, found);
+    this.#tell({});
   }
 
-  async #look(): Promise<void> {
-    const { reads, facts } = this.episode;
-    if (facts.length <= quietTimes) await this.#checkTimes(quietTimes);
-    await this.#check(plan(this.#able, quietChannel, quietTogether).now);
-    for (const channel of this.#able) {
-      if (this.#read.has(channel)) continue;
-      // Who plots the channel says what is wrong with it.
-      const known = await reads.known(channel.key, 1024).catch(() => null);
-      if (known !== null) this.#seen.set(channel, checkKnown(channel.key, known));
-    }
-    this.#tell({});
+  /** Checks what is small, once the plots had their time. */
+  startSmall(): () => void {
+    const timer = setTimeout(() => {
+      if (this.episode.facts.length <= smallTimes) void this.#checkTimes(smallTimes);
+      void this.#check(plan(this.#planned, smallChannel, smallTogether).now);
+    }, patience);
+    return () => clearTimeout(timer);
   }
 
   async #checkTimes(most: number): Promise<void> {
@@ -124,7 +115,7 @@ export class FoundSoFar {
   }
 
   #tell(change: Partial<Found>): void {
-    const findings = joinFindings(this.#doctor, [...this.#own, ...[...this.#seen.values()].flat()]);
+    const findings = joinFindings(this.#doctor, [...this.#own, ...this.#seen.values()]);
     this.#state.value = { ...this.#state.peek(), ...change, findings };
   }
 }

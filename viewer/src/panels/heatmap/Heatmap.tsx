@@ -9,6 +9,7 @@ import { shown } from "../../ui/escape";
 import { count, value as formatted } from "../../ui/format";
 import { pixelRatio } from "../../ui/pixels";
 import { ColourBar, Controls, controlsHeight, Menu } from "../controls";
+import { findingsOf } from "../findings/found";
 import { gutter, type PanelProps } from "../panel";
 import { type Kind, kinds, outermost, paintRows, placesIn, type Row, rowOf, type Span } from "./cells";
 import { words } from "./words";
@@ -74,6 +75,7 @@ export function Heatmap({ episode, subject, view, width, height, settings, chang
     if (!fits) return report({ problem: words.tooMany(count(dimensions)) });
     if (answer.error !== undefined) return report({ problem: answer.error.message });
     if (drawn === undefined) return report({ note: words.reading("0 %") });
+    findingsOf(episode).see(channel, drawn);
     report({
       summary: words.summary(count(dimensions), formatted(legend.min), formatted(legend.max)),
       ...(drawn.factor > 1 ? { reducedBy: Math.round(drawn.factor) } : {}),
@@ -156,6 +158,8 @@ export function Heatmap({ episode, subject, view, width, height, settings, chang
       <div class="heatmap-place" style={{ height: `${inner.height}px` }}>
         <canvas
           ref={canvas}
+          role="img"
+          aria-label={words.title}
           width={Math.round(width * ratio)}
           height={Math.round(inner.height * ratio)}
           style={{ width: `${width}px`, height: `${inner.height}px` }}

@@ -5,7 +5,6 @@ export const words = {
   ranges: { all: "All values", visible: "Visible", rows: "Each dimension" },
   cells: "Cells",
   kinds: { both: "Extremes", largest: "Largest", least: "Least" },
-  bothHint: "Upper half: the largest value of the samples in a cell. Lower half: the least one.",
   reading: (percent: string) => `reading, ${percent}`,
   shared: (count: number) => `${count} dimensions in a row`,
   dimension: (dimension: number) => `dimension ${dimension}`,

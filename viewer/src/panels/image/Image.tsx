@@ -281,6 +281,7 @@ export function Image({ episode, subject, view, width, height, settings, change,
             zoom.value = fitted;
           }}
           tabIndex={0}
+          role="img"
           aria-label={words.canvas}
           onKeyDown={(event) => {
             const factor = { "+": 1.25, "-": 1 / 1.25 }[event.key];

@@ -1,9 +1,8 @@
 import type { ChannelFacts } from "../../model/facts";
-import { samplesOf } from "../../plot-data/samples";
 import { words as common } from "../../words";
 import { controlsHeight } from "../controls";
 import type { Panel } from "../panel";
-import { atCursor, interleaved } from "../table";
+import { atCursor } from "../table";
 import { Image } from "./Image";
 import { isColour, pictureOf } from "./pixels";
 import { words } from "./words";
@@ -22,15 +21,11 @@ export const image: Panel = {
     return 260 + (needsControls ? controlsHeight : 0);
   },
   table: atCursor((channel) => {
-    const picture = pictureOf(channel);
-    if (picture === null) return [];
-    const { planes, channelFirst, height, width } = picture;
-    const size = height * width;
+    const { planes = 0, channelFirst = false } = pictureOf(channel) ?? {};
     const { colours, value } = common.numbers;
     // The bytes that decoders add to each pixel say nothing.
     const names = planes === 1 ? [value] : colours.slice(0, channel.layout === "video" ? 3 : planes);
-    if (!channelFirst) return interleaved(names, planes);
-    return names.map((name, at) => ({ name, of: (all) => samplesOf(all.subarray(at * size, (at + 1) * size)) }));
+    return { names, width: planes, isPlanar: channelFirst };
   }),
 };
 

@@ -122,6 +122,8 @@ export function Codes({ episode, subject, view, width, height, settings, change,
     <div class="latent-codes">
       <canvas
         ref={canvas}
+        role="img"
+        aria-label={words.title}
         width={Math.round(width * ratio)}
         height={Math.round(stripHeight * ratio)}
         style={{ width: `${width}px`, height: `${stripHeight}px` }}

@@ -137,6 +137,7 @@ export function Embedding(props: PanelProps) {
           width={Math.round(width * ratio)}
           height={Math.round(projectionHeight * ratio)}
           style={{ width: `${width}px`, height: `${projectionHeight}px` }}
+          role="img"
           aria-label={words.projection}
           title={words.projection}
           onPointerMove={(event) => {

@@ -223,6 +223,7 @@ export function Points({ episode, subject, view, width, height, settings, change
           height={Math.round(room.height * ratio)}
           style={{ width: `${room.width}px`, height: `${room.height}px` }}
           tabIndex={0}
+          role="img"
           aria-label={words.canvas}
           onWheel={(event) => {
             event.preventDefault();

@@ -2,7 +2,7 @@ import type { ChannelFacts } from "../../model/facts";
 import { words as common } from "../../words";
 import { controlsHeight } from "../controls";
 import type { Panel } from "../panel";
-import { atCursor, interleaved } from "../table";
+import { atCursor } from "../table";
 import { Points } from "./Points";
 import { words } from "./words";
 
@@ -14,9 +14,9 @@ export const points: Panel = {
   component: Points,
   fits: ({ channel }) => score(channel),
   height: () => 300 + controlsHeight,
-  table: atCursor(({ shape }) =>
-    interleaved(Array.from({ length: shape.at(-1) ?? 3 }, (_, at) => "xyz"[at] ?? common.numbers.column(at))),
-  ),
+  table: atCursor(({ shape }) => ({
+    names: Array.from({ length: shape.at(-1) ?? 3 }, (_, at) => "xyz"[at] ?? common.numbers.column(at)),
+  })),
 };
 
 function score({ layout, shape, horizon, dtype }: ChannelFacts): number {

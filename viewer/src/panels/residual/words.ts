@@ -6,7 +6,6 @@ export const words = {
   of: (type: string, model: string) => (model === "" ? type : `${type} · ${model}`),
   peak: "peak (+1)",
   dip: "dip or line (−1)",
-  disagrees: "differs from the signal",
   agreement: (share: string, count: number) => `${share} of ${count.toLocaleString("en")} agree with the signal`,
   within: (share: string, count: number) => `${share} of ${count.toLocaleString("en")} within half a scale`,
   noSignal: "The signal is not in this episode: nothing to compare with.",

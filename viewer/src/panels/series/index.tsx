@@ -11,6 +11,7 @@ import { seriesColour, theme } from "../../ui/colours";
 import { shown } from "../../ui/escape";
 import * as format from "../../ui/format";
 import { words as common } from "../../words";
+import { findingsOf } from "../findings/found";
 import { gutter, type Panel, type PanelProps } from "../panel";
 import { overTime } from "../table";
 import { comparable, dimensionNames, groupsOf, type Parts, partsOf, readSettings } from "./parts";
@@ -100,6 +101,7 @@ function Series({ episode, subject, view, width, height, settings, change, repor
   );
   const fan = useFan(episode, subject, view, hasBand ? parts : { ...parts, uncertainty: null });
   useEffect(() => {
+    if (drawn !== undefined) findingsOf(episode).see(channel, drawn.truth);
     report(statusOf(subject, drawn, error, episode.facts.length, fan));
   }, [drawn, error, fan]);
   const shownTheme = theme.value;
@@ -244,11 +246,9 @@ function plotOf(
     if (prediction !== undefined) predictions.push({ line: prediction, colour, isDashed: true, isStepped });
     const { start, end } = drawn.truth.range;
     if (fan === undefined || fan.from > end || fan.from + fan.steps < start) continue;
-    predictions.push({ line: fan.line(fan.middle, dim), colour, isForecast: true, isStepped });
-    if (fan.edges !== null) {
-      const [low, high] = fan.edges;
-      bands.push({ upper: fan.line(high, dim), lower: fan.line(low, dim), colour });
-    }
+    const [line, low, high] = fan.lines(dim);
+    if (line !== undefined) predictions.push({ line, colour, isForecast: true, isStepped });
+    if (low !== undefined && high !== undefined) bands.push({ upper: high, lower: low, colour });
   }
   return { lines: [...truths, ...predictions], bands };
 }
@@ -336,13 +336,9 @@ function extremes(name: string, lines: readonly Reduced[]): string | null {
 interface Fan {
   readonly from: number;
   readonly steps: number;
-  readonly middle: Numbers;
-  /** Lower and upper edges; null without a band. */
-  readonly edges: readonly [Numbers, Numbers] | null;
-  readonly line: (values: Numbers, dim: number) => Reduced;
+  /** Of a dimension: the prediction, and the lower and the upper edge of its band if it has one. */
+  readonly lines: (dim: number) => readonly Reduced[];
 }
-
-type Numbers = ArrayLike<number | bigint>;
 
 /** The forecast of a prediction with a horizon, from the step of the cursor on. */
 function useFan(
@@ -356,31 +352,27 @@ function useFan(
   const { value } = useAnswer(
     async (options): Promise<Fan | undefined> => {
       if (prediction === null || steps === null || from >= prediction.length) return undefined;
-      const read = async (one: ChannelFacts): Promise<Numbers> => {
+      const read = async (one: ChannelFacts) => {
         const window = from < one.length ? await reads.window(one.key, from, from + 1, options) : null;
-        return window?.kind === "dense" ? window.values : [];
+        return window?.kind === "dense"
+          ? Float64Array.from(window.values as Float64Array, Number)
+          : new Float64Array(0);
       };
-      const ofBand = uncertainty?.kind === "band" ? [uncertainty.lower, uncertainty.upper] : null;
-      const sources = uncertainty?.kind === "std" ? [uncertainty.channel] : (ofBand ?? []);
-      const [middle = [], first, second] = await Promise.all([prediction, ...sources].map(read));
-      const edge = (sign: number) =>
-        Array.from(middle, (one, at) => {
-          const wide = Number(first?.[at]);
-          return (
-            Number(one) + sign * k * (uncertainty?.kind === "std" && uncertainty.isVariance ? Math.sqrt(wide) : wide)
-          );
+      const middle = await read(prediction);
+      let edges: readonly Float64Array[] = [];
+      if (uncertainty?.kind === "band") edges = await Promise.all([uncertainty.lower, uncertainty.upper].map(read));
+      if (uncertainty?.kind === "std") {
+        const { isVariance, channel } = uncertainty;
+        const wide = (await read(channel)).map((one) => k * (isVariance ? Math.sqrt(one) : one));
+        edges = [-1, 1].map((sign) => middle.map((one, at) => one + sign * (wide[at] ?? Number.NaN)));
+      }
+      const view = { from, to: from + steps, width: steps };
+      const lines = (dimension: number) =>
+        [middle, ...edges].map((values) => {
+          const samples = samplesOf(values, { width: dimensions, dimension });
+          return columns({ pyramid: Pyramid.of(samples), samples }, stepClock(samples.length, from), view);
         });
-      const edges: Fan["edges"] =
-        first === undefined ? null : second === undefined ? [edge(-1), edge(1)] : [first, second];
-      const line = (values: Numbers, dimension: number) => {
-        const samples = samplesOf(Float64Array.from(values as ArrayLike<number>, Number), {
-          width: dimensions,
-          dimension,
-        });
-        const view = { from, to: from + steps, width: steps };
-        return columns({ pyramid: Pyramid.of(samples), samples }, stepClock(samples.length, from), view);
-      };
-      return { from, steps, middle, edges, line };
+      return { from, steps, lines };
     },
     [reads, prediction, uncertainty, k, from],
   );

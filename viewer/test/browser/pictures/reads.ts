@@ -2,6 +2,7 @@
 
 import { signal } from "@preact/signals";
 import type { TypedArray } from "@shard-format/core";
+import { parseDerived } from "../../../src/model/derived";
 import type { ChannelFacts } from "../../../src/model/facts";
 import type { Columns, Extent, Packet, Range, Reads, Window } from "../../../src/model/reads";
 import { type Clock, secondsClock, stepAt, stepClock } from "../../../src/plot-data/clocks";
@@ -31,6 +32,15 @@ export class MadeUpReads implements Reads {
   constructor(private readonly scene: Scene) {}
 
   private channel(key: string): MadeUpChannel {
+    const derived = parseDerived(key);
+    if (derived !== null) {
+      const [a, b] = [this.channel(derived.a), this.channel(derived.b)];
+      const ahead = a.facts.dimensions / b.facts.dimensions;
+      const values = Float64Array.from(b.values as Float32Array, (value, at) => {
+        return Number(a.values?.[at * ahead]) + derived.times * value;
+      });
+      return { facts: b.facts, values };
+    }
     const found = this.scene.channels.find((channel) => channel.facts.key === key);
     if (found === undefined) throw new Error(`no channel ${key}`);
     return found;
@@ -51,10 +61,6 @@ export class MadeUpReads implements Reads {
     const [first] = lines;
     const factor = first === undefined || first.original ? 1 : first.samples / width;
     return { range, lines, factor, read: 1, timesOff: 0 };
-  }
-
-  async known(): Promise<null> {
-    return null;
   }
 
   arrived() {

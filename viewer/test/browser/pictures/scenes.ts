@@ -305,6 +305,21 @@ export const scenes: Readonly<Record<string, () => Scene | Promise<Scene>>> = {
   "no rows": () => nothing([32], 4),
   "one embedding": () => nothing([32], 1),
   "no codes": () => ({ length: 3, channels: [channel(new Int32Array(0), [], { dtype: "i32", length: 0 })] }),
+  "quantile band"() {
+    const flat = (value: number) => new Float32Array(40).fill(value);
+    const about = (type: string, value: number) =>
+      channel(flat(value), [], { dtype: "f32", lane: "uncert", model: "m", type });
+    const truth = channel(flat(0), [], { dtype: "f32" });
+    const prediction = channel(flat(0), [], { dtype: "f32", lane: "omen", model: "m" });
+    return { length: 40, channels: [truth, prediction, about("q05", -1), about("q95", 3), about("entropy", 7)] };
+  },
+  forecast() {
+    // At each step, a model predicts 0 for this step, and then more and more, up to 1 seven steps later.
+    const truth = channel(new Float32Array(40), [], { dtype: "f32" });
+    const ramp = Float32Array.from({ length: 40 * 8 }, (_, at) => (at % 8) / 7);
+    const more = { dtype: "f32", lane: "omen", model: "m", horizon: 8 } as const;
+    return { length: 40, channels: [truth, channel(ramp, [8], more)] };
+  },
   horizon() {
     // Step t is grey of 20 t. At each step, a model has predicted 1 more than that for this step and the two after it.
     const truth = steps(new Uint8Array(8 * 64), (i) => 20 * Math.floor(i / 64));
