@@ -592,12 +592,15 @@ class BytesSource:
     def __init__(self, data: bytes | bytearray | memoryview, name: str | None = None) -> None:
         if name is not None:  # where the bytes came from, for errors to name
             self.name = name
+        self._data: bytes | memoryview
         view = memoryview(data)
+        if isinstance(data, bytes):
+            # Slices of bytes are bytes, and one of all of them is the object itself.
+            self._data, self._view = data, view
+            return
         if not view.c_contiguous:
             raise InvalidArgument("the memory is not contiguous, in C order")
-        self._view = view.cast("B").toreadonly() if view.nbytes else memoryview(b"")
-        # Slices of bytes are bytes, and one of all of them is the object itself.
-        self._data = data if isinstance(data, bytes) else self._view
+        self._data = self._view = view.cast("B").toreadonly() if view.nbytes else memoryview(b"")
 
     def size(self) -> int:
         return len(self._view)

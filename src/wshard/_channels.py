@@ -120,8 +120,6 @@ class Channel(Strict):
     lossy: Mapping[str, Any] | None = None
     horizon: int | None = None
     """How many steps each step is about, itself and those after it; None without such chunks."""
-    extra: Mapping[str, Any] = MappingProxyType({})
-    """Fields of its description that this library does not know; they are kept."""
     inferred: bool = False
     """Whether dtype and shape are a guess because the file does not describe the block."""
     block: str = ""
@@ -133,6 +131,7 @@ class Channel(Strict):
     has_stated_length: bool = False
     """Whether its file gives it a length of its own, with or without a clock."""
 
+    _extra: Mapping[str, Any] = MappingProxyType({})
     _values: Any = None
     _length: int = 0
     _times: NDArray[np.int64] | None = None
@@ -165,7 +164,7 @@ class Channel(Strict):
         self.description = description
         self.start_ns = None if start_ns is None else operator.index(start_ns)
         self.lossy = lossy
-        self.extra = dict(extra or {})
+        self.extra = extra or {}
         if timestamps_ns is not None:
             self.timestamps_ns = timestamps_ns
         try:
@@ -227,10 +226,18 @@ class Channel(Strict):
         put(channel, "dtype_name", dtype)
         put(channel, "step_shape", shape)
         put(channel, "_length", length)
-        put(channel, "extra", {})
         return channel
 
     # --- what is in it
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """Fields of its description that this library does not know; they are kept. Assign a dictionary to change them."""
+        return MappingProxyType(self._extra)
+
+    @extra.setter
+    def extra(self, fields: Mapping[str, Any]) -> None:
+        self._extra = dict(fields)
 
     @property
     def length(self) -> int:
@@ -579,7 +586,7 @@ class Channel(Strict):
     def _changed(self, **fields: Any) -> Self:  # noqa: ANN401 - any attribute
         """A copy that shares the data and has other values of these attributes."""
         copy = object.__new__(type(self))
-        for name, value in {**vars(self), "extra": dict(self.extra), **fields}.items():
+        for name, value in {**vars(self), **fields}.items():
             object.__setattr__(copy, name, value)
         return copy
 

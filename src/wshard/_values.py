@@ -42,24 +42,22 @@ class DType(str, Enum):
     """Bytes of one number."""
     is_float: bool
     """Whether it has fractions."""
-    _stored: np.dtype[Any] | None
 
     def __init__(self, name: str) -> None:
         self.size = {"bf16": 2, "bool": 1}.get(name) or int(name[1:]) // 8
         self.is_float = name[0] == "f" or name == "bf16"
-        # None for bf16: whether ml_dtypes is there is asked when it is needed.
-        form = {"bf16": None, "bool": "u1"}.get(name, f"<{name[0]}{self.size}")
-        self._stored = None if form is None else np.dtype(form)
 
     def __str__(self) -> str:
         return str.__str__(self)
 
-    @property
+    @functools.cached_property
     def stored_dtype(self) -> np.dtype[Any]:
         """What a file's bytes are read as: `numpy_dtype`, but uint8 for booleans, which may be any byte."""
-        return self._stored or bfloat16() or np.dtype("<u2")
+        if self is DType.BFLOAT16:
+            return bfloat16() or np.dtype("<u2")
+        return np.dtype("u1" if self is DType.BOOL else f"<{self[0]}{self.size}")
 
-    @property
+    @functools.cached_property
     def numpy_dtype(self) -> np.dtype[Any]:
         """The little-endian NumPy dtype; for bf16 that of `ml_dtypes`, or uint16 bits without it."""
         return _BOOL if self is DType.BOOL else self.stored_dtype

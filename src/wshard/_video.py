@@ -235,7 +235,8 @@ class VideoChannel(Channel):
         made = cls._of(video, channel.name, {})
         kept = {key: value for key, value in vars(channel).items() if key not in vars(made)}
         told = {key: getattr(channel, key) for key in CHANNEL_FIELDS if key not in _OF_ENCODING}
-        return made._changed(**kept, **told, modality=channel.modality, extra=dict(channel.extra))
+        made.extra = channel.extra
+        return made._changed(**kept, **told, modality=channel.modality)
 
     @classmethod
     def from_file(

@@ -10,7 +10,7 @@ import numpy as np
 
 from shard_format import ShardReader
 from tests.shard_format.support import REPOSITORY, HandMade, PlainSource, Row
-from wshard import Channel, Episode, Timebase, save_wshard
+from wshard import Channel, DType, Episode, Timebase, save_wshard
 from wshard.types import (
     Interval,
     Intervals,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    import pytest
     from numpy.typing import NDArray
 
 VECTORS = REPOSITORY / "spec" / "vectors"
@@ -43,6 +44,13 @@ def noise_array(length: int, *shape: int, dtype: str = "f4", seed: int = 0) -> N
     kind = np.dtype(dtype)
     size = length * int(np.prod(shape, dtype=np.int64)) * kind.itemsize
     return np.frombuffer(random.Random(seed).randbytes(size), kind).reshape(length, *shape)
+
+
+def without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the package with the dtype for bf16 were not installed."""
+    monkeypatch.setattr("wshard._values.bfloat16", lambda: None)
+    for attribute in ("stored_dtype", "numpy_dtype"):
+        monkeypatch.setattr(DType.BFLOAT16, attribute, np.dtype("<u2"))
 
 
 def full_episode(length: int = 12) -> Episode:

@@ -27,6 +27,7 @@ from shard_format.errors import (
     ShardError,
     ShardIOError,
 )
+from tests.wshard.support import without_ml_dtypes
 from tests.wshard.vector_server import Scripted, VectorServer, running, self_signed
 from wshard import Channel, Episode, load_wshard, save_wshard
 from wshard.chunked import ChunkedEpisodeWriter
@@ -651,7 +652,7 @@ class TestMeans:
         if has_package:
             pytest.importorskip("ml_dtypes")
         else:
-            monkeypatch.setattr("wshard._values.bfloat16", lambda: None)
+            without_ml_dtypes(monkeypatch)
         bits = np.array([[1.5], [2.5]], np.float32).view(np.uint32) >> np.uint32(16)
         channel = Channel(data=bits.astype(np.uint16), dtype="bf16")
         ((_, mean),) = means_of(channel, [(0, 2)])

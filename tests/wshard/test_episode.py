@@ -10,7 +10,7 @@ import pytest
 
 from shard_format import ShardReader
 from shard_format.errors import EntryNotFound, InvalidArgument, ShardError
-from tests.wshard.support import bits, full_episode, ramp, save
+from tests.wshard.support import bits, full_episode, ramp, save, without_ml_dtypes
 from wshard import Channel, ChunkedEpisodeWriter, DType, Episode, Timebase, add_lane, load_wshard
 from wshard._episode import NestedView
 from wshard._values import bfloat16
@@ -88,7 +88,7 @@ class TestTaking:
     def test_bf16_without_its_package_is_bits_or_advice(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("wshard._values.bfloat16", lambda: None)
+        without_ml_dtypes(monkeypatch)
         assert Channel("x", "bf16", data=np.array([1], np.uint16)).data.dtype == np.uint16
         with pytest.raises(InvalidArgument, match=r"'x'.*ml_dtypes.*shard-format\[bf16\]"):
             Channel("x", "bf16", data=np.array([1.0]))
@@ -431,8 +431,12 @@ class TestChannels:
 
     def test_fields_of_one_channel_are_its_own(self) -> None:
         first, second = Channel(data=ramp(1)), Channel(data=ramp(1))
-        first.extra["x"] = 1  # type: ignore[index] # a dictionary
-        assert second.extra == {}
+        fields = {"x": 1}
+        first.extra = fields
+        fields["x"] = 2
+        with pytest.raises(TypeError):
+            first.extra["x"] = 3  # type: ignore[index] # read-only
+        assert (first.extra, second.extra) == ({"x": 1}, {})
 
 
 class TestCopies:

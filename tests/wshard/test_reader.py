@@ -393,7 +393,9 @@ class TestForms:
 
     def test_fields_of_loaded_channels_are_their_own(self, tmp_path: Path) -> None:
         ep = load_wshard(save(Episode("e", actions={"a": ramp(2), "b": ramp(2)}), tmp_path / "a"))
-        ep.actions["a"].extra["x"] = 1  # type: ignore[index] # a dictionary
+        with pytest.raises(TypeError):
+            ep.actions["a"].extra["x"] = 1  # type: ignore[index] # read-only
+        ep.actions["a"].extra = {"x": 1}
         assert ep.actions["b"].extra == {}
         assert load_wshard(tmp_path / "a").actions["a"].extra == {}
 
