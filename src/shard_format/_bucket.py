@@ -405,8 +405,9 @@ def _error_number(errors: Any, error: Exception) -> int:  # noqa: ANN401
     text = str(error)
     if status := re.search(r"status code: (\d{3})", text):
         other = errno.EINVAL if status[1].startswith("4") else errno.EIO
-        # 412 comes when a body is continued after a break.
-        known = {"412": errno.ESTALE, "416": errno.ERANGE, "429": errno.EAGAIN}
+        known = {"416": errno.ERANGE, "429": errno.EAGAIN}
+        # Lists have no error of their own for these, and 412 also comes when a body is continued after a break.
+        known |= {"401": errno.EACCES, "403": errno.EACCES, "412": errno.ESTALE}
         return known.get(status[1], other)
     if system := re.search(r"Os \{\s*code: (\d+)", text):
         return int(system[1])
