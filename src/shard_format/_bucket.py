@@ -59,7 +59,7 @@ _DURATIONS = frozenset({"connect_timeout", "pool_idle_timeout", "read_timeout", 
 _RETRY_OPTIONS = frozenset({"backoff", "max_retries", "retry_timeout"})
 _BACKOFF_OPTIONS = frozenset({"base", "init_backoff", "max_backoff"})
 _MOMENT = timedelta(milliseconds=1)
-# How the stores say that there is no such bucket.
+# What the stores call a missing bucket.
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
 _SECONDS = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|)")
 
@@ -158,7 +158,10 @@ def _interruptible(call: Callable[[], Result]) -> Result:
         except BaseException as error:  # noqa: BLE001 - raised in the main thread
             answer.set_exception(error)
 
-    threading.Thread(target=make, daemon=True).start()
+    try:
+        threading.Thread(target=make, daemon=True).start()
+    except RuntimeError:  # the system has no more threads, or Python is about to end
+        return call()
     return answer.result()
 
 
