@@ -257,7 +257,7 @@ def store_arguments(root: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """What `obstore.store.from_url` takes for these options.
 
     Raises:
-        AccessDenied: no credentials were found.
+        RemoteDenied: no credentials were found.
         InvalidArgument: an option has a wrong type.
     """
     rest = find_credentials(root, options)

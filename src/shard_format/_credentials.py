@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from shard_format.errors import AccessDenied, InvalidArgument
+from shard_format.errors import InvalidArgument, RemoteDenied
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,7 @@ def find_credentials(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
             `use_metadata_service` lets obstore ask the metadata address of the machine.
 
     Raises:
-        AccessDenied: no credentials were found.
+        RemoteDenied: no credentials were found.
         InvalidArgument: the files of the AWS tools cannot be used.
     """
     scheme = url.partition("://")[0].lower()
@@ -84,7 +84,7 @@ def find_credentials(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
         bucket = f"{scheme}://{urlsplit(url).netloc}"
         hint = f"{_WAYS[store]}; {_OTHER_WAYS}"
         names = f"only the options {', '.join(map(repr, options))}" if options else None
-        error = AccessDenied(f"no credentials found for {bucket}", found=names, hint=hint)
+        error = RemoteDenied(f"no credentials found for {bucket}", found=names, hint=hint)
         error.errno, error.strerror = errno.EACCES, os.strerror(errno.EACCES)
         raise error
     return {**filled, **found}
