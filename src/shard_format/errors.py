@@ -470,7 +470,7 @@ class TransportError(ShardIOError):
 
 
 class RemoteDenied(TransportError, AccessDenied):
-    """A server or store denies access, or there are no credentials for it: these may have expired meanwhile."""
+    """A server or store denies access, perhaps because credentials have expired; or none were found for it."""
 
     code = AccessDenied.code
 
