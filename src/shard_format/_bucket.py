@@ -29,8 +29,9 @@ Result = TypeVar("Result")
 
 _RETRIES = 6
 # A pause is at most this many times the one before, so that pauses double on average, as they do over HTTP. With the 2 of
-# obstore all six tries are made within two seconds, which is shorter than a busy store asks for.
-_GROWTH = 4
+# obstore all six tries are made within two seconds, which is shorter than a busy store asks for; with its 15 seconds for a
+# pause, a store that is down is noticed after half a minute.
+_BACKOFF: dict[str, Any] = {"base": 4, "max_backoff": timedelta(seconds=5)}
 _CONNECT_TIMEOUT_S = 5.0
 # Without a byte of the answer.
 _READ_TIMEOUT_S = 20.0
@@ -58,6 +59,8 @@ _DURATIONS = frozenset({"connect_timeout", "pool_idle_timeout", "read_timeout", 
 _RETRY_OPTIONS = frozenset({"backoff", "max_retries", "retry_timeout"})
 _BACKOFF_OPTIONS = frozenset({"base", "init_backoff", "max_backoff"})
 _MOMENT = timedelta(milliseconds=1)
+# What the stores call a missing bucket.
+NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
 _SECONDS = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|)")
 
 
@@ -133,7 +136,33 @@ class Bucket:
         obstore = require("obstore", "remote")
         needed = _for_upload(self._arguments) if operation is _put else self._arguments
         store = _open_store(self.root, needed)
-        return _guarded(lambda: operation(obstore, store, *arguments))
+        return _interruptible(
+            lambda: _guarded(self.root, lambda: operation(obstore, store, *arguments))
+        )
+
+
+def _interruptible(call: Callable[[], Result]) -> Result:
+    """What a call returns. obstore does not notice Ctrl-C, so that in the main thread another thread makes the call.
+
+    The call goes on after an interrupt, until it or the process ends.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    from concurrent.futures import Future
+
+    answer: Future[Result] = Future()
+
+    def make() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised in the main thread
+            answer.set_exception(error)
+
+    try:
+        threading.Thread(target=make, daemon=True).start()
+    except RuntimeError:  # the system has no more threads, or Python is about to end
+        return call()
+    return answer.result()
 
 
 def _get(
@@ -212,9 +241,9 @@ def _open_store(root: str, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
         if store is None:
             from_url = require("obstore.store", "remote").from_url
             try:
-                store = _guarded(lambda: from_url(root, **arguments))
+                store = _guarded(root, lambda: from_url(root, **arguments))
             except StoreError as error:
-                raise _refused_options(root, error.line) from error.__cause__
+                raise _refused_options(root, error.line) from None
             if len(_stores) >= _MOST_STORES:
                 _stores.pop(next(iter(_stores)))
             _stores[key] = store
@@ -228,12 +257,14 @@ def store_arguments(root: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """What `obstore.store.from_url` takes for these options.
 
     Raises:
-        AccessDenied: no credentials were found.
+        RemoteDenied: no credentials were found.
         InvalidArgument: an option has a wrong type.
     """
     rest = find_credentials(root, options)
-    client = dict(rest.pop("client_options", None) or {})
-    client |= {name: rest.pop(name) for name in _CLIENT_OPTIONS & rest.keys()}
+    client = rest.pop("client_options", None) or {}
+    if not isinstance(client, dict):
+        raise _wrong_option(root, "client_options", "a dictionary", client)
+    client = client | {name: rest.pop(name) for name in _CLIENT_OPTIONS & rest.keys()}
     # obstore looks there only if it is given no options of the client.
     if os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true"):
         client.setdefault("allow_http", True)
@@ -253,7 +284,7 @@ def store_arguments(root: str, options: Mapping[str, Any]) -> dict[str, Any]:
         "retry_timeout": timedelta(seconds=deadline - read_timeout),
     }
     retry |= _checked_retries(root, rest.pop("retry_config", None) or {})
-    retry["backoff"] = {"base": _GROWTH, **(retry.get("backoff") or {})}
+    retry["backoff"] = {**_BACKOFF, **(retry.get("backoff") or {})}
     endpoint = rest.get("endpoint")
     if endpoint is None and root.startswith("s3:"):
         endpoint = os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT")
@@ -327,8 +358,8 @@ def _wrong_option(root: str, name: str, expected: str, found: object) -> Invalid
 # --- errors
 
 
-def _guarded(call: Callable[[], Result]) -> Result:
-    """What a call of obstore returns; its errors become ours.
+def _guarded(root: str, call: Callable[[], Result]) -> Result:
+    """What a call of obstore returns; its errors become ours, without the dumps behind their messages.
 
     Raises:
         StoreError: the store refuses, or cannot be reached.
@@ -338,26 +369,32 @@ def _guarded(call: Callable[[], Result]) -> Result:
     try:
         return call()
     except (errors.BaseError, OSError) as error:
-        raise StoreError(_error_number(errors, error), _first_line(error)) from error
-    except (TypeError, ValueError) as error:
-        raise _refused_options(None, _first_line(error)) from error
+        raise StoreError(_error_number(errors, error), _first_line(error)) from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _refused_options(root, _first_line(error)) from None
     except BaseException as error:
         # A Rust panic derives from BaseException, from a class that cannot be imported.
         if type(error).__name__ != "PanicException":
             raise
-        raise _refused_options(None, _first_line(error)) from None
+        raise _refused_options(root, _first_line(error)) from None
 
 
-def _refused_options(root: str | None, line: str) -> InvalidArgument:
-    return InvalidArgument(
-        f"obstore refuses this: {line}",
-        path=root,
-        hint="check the storage options: docs/remote.md lists those of each store",
-    )
+def _refused_options(root: str, line: str) -> InvalidArgument:
+    hint = next(hint for words, hint in _HINTS.items() if re.search(words, line))
+    return InvalidArgument(f"obstore refuses this: {line}", path=root, hint=hint)
+
+
+_HINTS = {
+    "parse path": "an object cannot be read if its name has an empty part, '.', '..' or a control character: give it another",
+    "InvalidHeaderValue": "a key, a token or the region has a character that cannot be sent, such as a line break at its end",
+    "InvalidUri|InvalidPort": "check the endpoint: expected a URL such as http://127.0.0.1:9000",
+    "": "check the storage options: docs/remote.md lists those of each store",
+}
+"""What to do, by words in what obstore says; the last for everything else."""
 
 
 def _error_number(errors: Any, error: Exception) -> int:  # noqa: ANN401
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) or NO_BUCKET.search(str(error)):
         return errno.ENOENT
     if isinstance(error, errors.PreconditionError):
         return errno.ESTALE
@@ -371,8 +408,9 @@ def _error_number(errors: Any, error: Exception) -> int:  # noqa: ANN401
     text = str(error)
     if status := re.search(r"status code: (\d{3})", text):
         other = errno.EINVAL if status[1].startswith("4") else errno.EIO
-        # 412 comes when a body is continued after a break.
-        known = {"412": errno.ESTALE, "416": errno.ERANGE, "429": errno.EAGAIN}
+        known = {"416": errno.ERANGE, "429": errno.EAGAIN}
+        # Lists have no error of their own for these, and 412 also comes when a body is continued after a break.
+        known |= {"401": errno.EACCES, "403": errno.EACCES, "412": errno.ESTALE}
         return known.get(status[1], other)
     if system := re.search(r"Os \{\s*code: (\d+)", text):
         return int(system[1])

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from shard_format.errors import AccessDenied, InvalidArgument
+from shard_format.errors import InvalidArgument, RemoteDenied
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,14 +31,16 @@ _ENOUGH: Final = {
 }
 """What is enough to sign requests: options of obstore, and variables with the prefix of the store before them."""
 _WAYS: Final = {
-    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile of ~/.aws/credentials in AWS_PROFILE, or pass "
-    "storage_options={'access_key_id': …, 'secret_access_key': …}",
-    "gs": "run gcloud auth application-default login, or name a key file in GOOGLE_APPLICATION_CREDENTIALS, or pass "
-    "storage_options={'service_account_path': …}",
-    "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or pass "
-    "storage_options={'account_name': …, 'account_key': …}",
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile of ~/.aws/credentials in AWS_PROFILE",
+    "gs": "run gcloud auth application-default login, or name a key file in GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
-_OTHER_WAYS: Final = "for a public bucket pass 'anonymous': True, on a machine in the cloud 'use_metadata_service': True"
+_OPTIONS: Final = {
+    "s3": ("access_key_id", "secret_access_key"),
+    "gs": ("service_account_path",),
+    "az": ("account_name", "account_key"),
+}
+"""What can be passed instead."""
 
 
 def find_credentials(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,7 +52,7 @@ def find_credentials(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
             `use_metadata_service` lets obstore ask the metadata address of the machine.
 
     Raises:
-        AccessDenied: no credentials were found.
+        RemoteDenied: no credentials were found.
         InvalidArgument: the files of the AWS tools cannot be used.
     """
     scheme = url.partition("://")[0].lower()
@@ -81,13 +83,24 @@ def find_credentials(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
     elif "storage_key" in known:
         found = {"account_key": known["storage_key"]}
     if not found:
-        bucket = f"{scheme}://{urlsplit(url).netloc}"
-        hint = f"{_WAYS[store]}; {_OTHER_WAYS}"
-        names = f"only the options {', '.join(map(repr, options))}" if options else None
-        error = AccessDenied(f"no credentials found for {bucket}", found=names, hint=hint)
-        error.errno, error.strerror = errno.EACCES, os.strerror(errno.EACCES)
-        raise error
+        raise _without_credentials(f"{scheme}://{urlsplit(url).netloc}", store, options)
     return {**filled, **found}
+
+
+def _without_credentials(bucket: str, store: str, options: Mapping[str, Any]) -> RemoteDenied:
+    way, keys = _WAYS[store], _OPTIONS[store]
+    in_python = ", ".join(f"{key!r}: …" for key in keys)
+    in_words = " ".join(f"--storage-option {key}=…" for key in keys)
+    error = RemoteDenied(
+        f"no credentials found for {bucket}",
+        found=f"only the options {', '.join(map(repr, options))}" if options else None,
+        hint=f"{way}, or pass storage_options={{{in_python}}}; for a public bucket pass 'anonymous': True, "
+        "on a machine in the cloud 'use_metadata_service': True",
+        command=f"{way}, or give {in_words}; for a public bucket give --storage-option anonymous=true, "
+        "on a machine in the cloud --storage-option use_metadata_service=true",
+    )
+    error.errno, error.strerror = errno.EACCES, os.strerror(errno.EACCES)
+    return error
 
 
 def _no_token() -> dict[str, Any]:

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote, unquote, urlsplit
 
-from shard_format._bucket import Bucket
+from shard_format._bucket import NO_BUCKET, Bucket
 from shard_format._remote_source import (
     OPEN_BYTES,
     TOTAL,
@@ -193,9 +193,9 @@ class ObjectStoreSource(RemoteSource):
             version, found, data = self._bucket.get(self._key, wanted, etag)
         except StoreError as error:
             if error.number == errno.ESTALE:
-                raise self._changed(f"ETag {etag}", "another") from error.__cause__
+                raise self._changed(f"ETag {etag}", "another") from None
             if error.number == errno.ERANGE:
-                raise self._changed(f"{self.size()} bytes", "fewer") from error.__cause__
+                raise self._changed(f"{self.size()} bytes", "fewer") from None
             _raise(self._url, error)
         self._compare(version)
         self._check_range(wanted, found, data)
@@ -237,7 +237,9 @@ def _raise(url: str, error: StoreError) -> NoReturn:
     problem, hint = _PROBLEMS.get(error.number, ("the store fails", "try again later"))
     if _EXPIRED.search(error.line):
         hint = "the credentials have expired: renew them, then open the file again"
-    # The bucket may be missing, or, for some stores, the user.
+    elif NO_BUCKET.search(error.line):
+        problem, hint = "no such bucket", "check the URL and the endpoint"
+    # For some stores, the user may be missing.
     is_missing = error.number == errno.ENOENT and error.line.endswith(_NO_OBJECT)
     found = None if is_missing or error.number == errno.EEXIST else error.line
-    raise io_failure(shown(url), error.number, problem, found=found, hint=hint) from error.__cause__
+    raise io_failure(shown(url), error.number, problem, found=found, hint=hint) from None

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from shard_format._kernels import filled_bytes
 from shard_format.errors import (
-    AccessDenied,
     Closed,
     FileMissing,
     FileThere,
+    RemoteDenied,
     ShardIOError,
     TransportError,
 )
@@ -279,7 +279,7 @@ class RemoteSource(ABC):
 
 _KINDS: dict[int, type[ShardIOError]] = {
     errno.ENOENT: FileMissing,
-    errno.EACCES: AccessDenied,
+    errno.EACCES: RemoteDenied,
     errno.EEXIST: FileThere,
     errno.ESTALE: ShardIOError,
 }

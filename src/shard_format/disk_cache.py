@@ -68,8 +68,9 @@ class _FileVersion(NamedTuple):
     """One version of a file, and where its parts are in the cache."""
 
     url: str
-    """Empty if the version is the SHA-256 of the content."""
-    version: str
+    """Empty if the tag is the SHA-256 of the content."""
+    tag: str
+    """The ETag, or else the date, or the SHA-256."""
     size: int
 
     @property
@@ -140,15 +141,15 @@ class DiskCache:
             pickled: what the source pickles as: a function and its arguments. Without it, it does not.
             known: what its content must be.
         """
-        remote, identity = None, self._identity(url, known)
-        if identity is None:
+        remote, version = None, self._known_version(url, known)
+        if version is None:
             remote = open_remote()
-            stated = _version_of(remote)
-            if stated is None:
+            tag = _tag_of(remote)
+            if tag is None:
                 return remote
-            identity = self._versions[url] = _FileVersion(url, stated, remote.size())
+            version = self._versions[url] = _FileVersion(url, tag, remote.size())
         try:
-            source = CachedSource(self, url, identity, open_remote, pickled)
+            source = CachedSource(self, url, version, open_remote, pickled)
         except OSError as error:
             self.turn_off(error)
             return remote or open_remote()
@@ -160,20 +161,20 @@ class DiskCache:
 
     def holds(self, url: str, known: KnownContent | None = None) -> bool:
         """Whether all of a file is in the folder, so that reading it takes no request."""
-        identity = self._identity(url, known)
+        version = self._known_version(url, known)
         try:
-            return identity is not None and all(identity.table(OpenFile.at(self.path(identity))))
+            return version is not None and all(version.table(OpenFile.at(self.path(version))))
         except OSError:
             return False
 
-    def _identity(self, url: str, known: KnownContent | None) -> _FileVersion | None:
+    def _known_version(self, url: str, known: KnownContent | None) -> _FileVersion | None:
         if known is not None and known.size <= _WHOLE:
             return _FileVersion("", known.sha256, known.size)
         return self._versions.get(url)
 
-    def path(self, identity: _FileVersion) -> str:
-        """Where a file with this identity is."""
-        facts = json.dumps([_FORMAT, *identity, BLOCK])
+    def path(self, version: _FileVersion) -> str:
+        """Where a version of a file is."""
+        facts = json.dumps([_FORMAT, *version, BLOCK])
         key = hashlib.blake2b(facts.encode(), digest_size=16).hexdigest()
         return os.path.join(self.folder, f"{key}.blocks")
 
@@ -234,16 +235,16 @@ class CachedSource:
         self,
         cache: DiskCache,
         url: str,
-        identity: _FileVersion,
+        version: _FileVersion,
         open_remote: Callable[[], ByteSource],
         pickled: tuple[Any, ...],
     ) -> None:
-        self._cache, self._identity, self._pickled = cache, identity, pickled
-        self._open_remote, self._size = open_remote, identity.size
+        self._cache, self._version, self._pickled = cache, version, pickled
+        self._open_remote, self._size = open_remote, version.size
         self.name = re.sub(r"//[^/]*@", "//", url).partition("?")[0]
-        self._path = cache.path(identity)
+        self._path = cache.path(version)
         self._file = OpenFile(os.open(self._path, _OPEN | os.O_CREAT, 0o644))
-        stored_bytes = identity.entry_at(len(identity.blocks))
+        stored_bytes = version.entry_at(len(version.blocks))
         if self._file.size() != stored_bytes:
             os.ftruncate(self._file.descriptor, stored_bytes)
         with suppress(PermissionError):  # the file of another user
@@ -251,9 +252,9 @@ class CachedSource:
         mapping = self._file.map(self._size) if self._size else b""
         self._bytes = BytesSource(memoryview(mapping), self.name)
         # Which blocks were compared with their checksums since the file was opened.
-        self._verified = bytearray(len(identity.blocks))
-        if self._size <= _WHOLE and all(identity.table(self._file)):
-            self._find_missing(identity.blocks)
+        self._verified = bytearray(len(version.blocks))
+        if self._size <= _WHOLE and all(version.table(self._file)):
+            self._find_missing(version.blocks)
 
     def size(self) -> int:
         return self._size
@@ -276,8 +277,8 @@ class CachedSource:
         remote = self.remote
         if remote is None:
             remote = self.remote = self._open_remote()
-            version = _version_of(remote) if self._identity.url else self._identity.version
-            if (version, remote.size()) != self._identity[1:]:
+            tag = _tag_of(remote) if self._version.url else self._version.tag
+            if (tag, remote.size()) != self._version[1:]:
                 raise self._changed()
         if can_read_ranges(remote):
             return remote.read_ranges(ranges)
@@ -289,18 +290,18 @@ class CachedSource:
             return True
         spans = [(at // BLOCK, -(-(at + length) // BLOCK)) for at, length in ranges if length]
         wanted = {block for first, stop in spans for block in range(first, stop)}
-        ends = (_ENDS, self._size - _ENDS)
+        is_at_ends = all(at + n <= _ENDS or at >= self._size - _ENDS for at, n in ranges)
         try:
             if not self._find_missing(wanted):
                 return True
-            if self._cache.is_off or all(at + n <= ends[0] or at >= ends[1] for at, n in ranges):
+            if self._cache.is_off or is_at_ends:
                 return False
             with self._in_turn():
                 missing = self._find_missing(
-                    self._identity.blocks if self._size <= _WHOLE else wanted
+                    self._version.blocks if self._size <= _WHOLE else wanted
                 )
-                if missing and not self._identity.url:  # the content is compared as a whole
-                    missing = list(self._identity.blocks)
+                if missing and not self._version.url:  # the content is compared as a whole
+                    missing = list(self._version.blocks)
                 if not self._cache.make_room(len(missing) * BLOCK, self._path):
                     return False
                 self._keep(missing)
@@ -314,10 +315,10 @@ class CachedSource:
     def _find_missing(self, blocks: Iterable[int]) -> list[int]:
         """Those of the blocks that are not there, or do not fit their checksums."""
         unknown = sorted(block for block in blocks if not self._verified[block])
-        table = self._identity.table(self._file) if unknown else ()
+        table = self._version.table(self._file) if unknown else ()
         missing = []
         for block in unknown:
-            found = _checksum(self._bytes.view(*self._identity.span(block))) if table[block] else 0
+            found = _checksum(self._bytes.view(*self._version.span(block))) if table[block] else 0
             self._verified[block] = table[block] == found != 0
             if not self._verified[block]:
                 missing.append(block)
@@ -329,12 +330,12 @@ class CachedSource:
 
     def _keep(self, blocks: list[int]) -> None:
         """Fetch blocks and write them into the cache."""
-        found = self._fetch([self._identity.span(block) for block in blocks])
-        if blocks and not self._identity.url:
+        found = self._fetch([self._version.span(block) for block in blocks])
+        if blocks and not self._version.url:
             digest = hashlib.sha256()
             for content in found:
                 digest.update(content)
-            if digest.hexdigest() != self._identity.version:
+            if digest.hexdigest() != self._version.tag:
                 raise self._changed()
         for block, content in zip(blocks, found, strict=True):
             _write(self._file.descriptor, memoryview(content), block * BLOCK)
@@ -344,7 +345,7 @@ class CachedSource:
 
     def _mark(self, block: int, checksum: int) -> None:
         entry = memoryview(checksum.to_bytes(_ENTRY, "little"))
-        _write(self._file.descriptor, entry, self._identity.entry_at(block))
+        _write(self._file.descriptor, entry, self._version.entry_at(block))
 
     def _offer_view(self) -> None:
         if all(self._verified):
@@ -385,7 +386,7 @@ class CachedSource:
         return f"CachedSource({self.name!r})"
 
 
-def _version_of(source: ByteSource) -> str | None:
+def _tag_of(source: ByteSource) -> str | None:
     """What changes with the content: the ETag, or else the date; None if the source states neither."""
     version = getattr(source, "version", None)
     if version is None:

@@ -41,6 +41,7 @@ ShardError
     ├── AccessDenied (PermissionError)    io_error
     ├── FileThere (FileExistsError)       io_error
     └── TransportError                    transport_error
+        └── RemoteDenied (AccessDenied)   io_error
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ __all__ = [
     "NotViewable",
     "Overlap",
     "ReferenceMismatch",
+    "RemoteDenied",
     "ShardError",
     "ShardIOError",
     "SizeMismatch",
@@ -467,6 +469,12 @@ class TransportError(ShardIOError):
     code = "transport_error"
 
 
+class RemoteDenied(TransportError, AccessDenied):
+    """A server or store denies access, perhaps because credentials have expired; or none were found for it."""
+
+    code = AccessDenied.code
+
+
 DATA_ERRORS: tuple[type[ShardError], ...] = (
     *(FormatError, TrustError, UnsafePath, EntryNotFound, NotViewable, InvalidArgument),
 )
@@ -488,12 +496,13 @@ def is_shortage(error: BaseException) -> bool:
 def must_stop(error: BaseException) -> bool:
     """Whether the next item would fail in the same way, so that `on_error="skip"` must raise the error.
 
-    That is a shortage, and a network or a server that fails: leaving items out for it would lose good data.
+    That is a shortage, and a network or a server that fails or denies access: leaving items out for it would lose good data.
     """
     return is_shortage(error) or isinstance(error, TransportError)
 
 
 _KINDS: dict[type[OSError], type[ShardIOError]] = {
+    RemoteDenied: RemoteDenied,
     FileNotFoundError: FileMissing,
     IsADirectoryError: IsAFolder,
     PermissionError: AccessDenied,

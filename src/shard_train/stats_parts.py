@@ -75,12 +75,7 @@ def save_part(
         part: `(3, 16)` for the third of 16 parts.
         quantiles, threads, progress, executor: as for `compute_stats`.
     """
-    if is_url(path):
-        raise InvalidArgument(
-            "statistics in parts need a path",
-            path=path,
-            hint="write them to a disk that all machines share, and copy the file",
-        )
+    _refuse_url(path)
     shares = check_shares(quantiles)
     numbers = range(len(data.lengths))[part_of(len(data.lengths), part)]
     totals = accumulate(data, numbers, threads, progress, executor)
@@ -115,6 +110,7 @@ def commit_stats(path: str) -> Stats:
         InvalidArgument: parts are missing, or are not of the same data.
         BadMetadata: a part is damaged.
     """
+    _refuse_url(path)
     folder = parts_of(path)
     done = folder + ".done"
     earlier = read_stats(path)  # raises if it is something else
@@ -146,6 +142,15 @@ def commit_stats(path: str) -> Stats:
     os.rename(folder, done)
     shutil.rmtree(done)
     return stats
+
+
+def _refuse_url(path: str) -> None:
+    if is_url(path):
+        raise InvalidArgument(
+            "statistics in parts need a path",
+            path=path,
+            hint="write them to a disk that all machines share, and copy the file",
+        )
 
 
 def _names_of_parts(folder: str) -> list[str]:

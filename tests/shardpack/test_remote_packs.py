@@ -196,6 +196,16 @@ class TestSets:
             assert requests == 10
             assert sent == sum(len(data) for name, data in files.items() if name[-4:] != "-set")
 
+    def test_an_epoch_over_streams_takes_one_request_for_each_shard(
+        self, server: RangeServer, files: dict[str, bytes]
+    ) -> None:
+        url = put_all(server, files)
+        shards = [url.replace(".shardpack-set", f"-{number:03d}.shardpack") for number in range(5)]
+        found = [record.read_all() for shard in shards for record in shardpack.stream(shard)]
+        assert found == [content(number) for number in range(RECORDS)]
+        sizes = [len(data) for name, data in files.items() if name[-4:] != "-set"]
+        assert server.counter.taken() == Traffic(5, sum(sizes))
+
     def test_a_list_of_shards_is_counted_with_the_requests_that_open_them(
         self, store: RangeServer | CountedBucket, files: dict[str, bytes]
     ) -> None:

@@ -162,6 +162,8 @@ class TestWithout:
         assert f"no credentials found for {url.removesuffix('/key')}; " in str(caught.value)
         for part in (way, "anonymous", "use_metadata_service"):
             assert part in str(caught.value)
+            assert part in str(caught.value.command)
+        assert "--storage-option" in str(caught.value.command)
 
     def test_a_misspelled_option_is_seen(self) -> None:
         with pytest.raises(AccessDenied, match="only the options 'acces_key_id'") as caught:

@@ -168,8 +168,14 @@ def test_an_episode_and_a_set_are_written_found_and_read(
 
 
 def test_a_missing_bucket_is_told_from_a_missing_object(bucket: Bucket) -> None:
-    with pytest.raises(FileMissing, match=r"NoSuchBucket|ContainerNotFound"):
-        open_url(f"{bucket.root.replace('bucket', 'other')}/object", bucket.options)
+    missing = bucket.root.replace("bucket", "other")
+    for call in (
+        lambda: open_url(f"{missing}/object", bucket.options),
+        lambda: list_url(missing, bucket.options),
+        lambda: upload(__file__, f"{missing}/object", bucket.options),
+    ):
+        with pytest.raises(FileMissing, match=r"no such bucket .*(NoSuchBucket|ContainerNotFound)"):
+            call()
     with pytest.raises(FileMissing) as caught:
         open_url(f"{bucket.root}/other", bucket.options)
     assert str(caught.value) == f"{bucket.root}/other: no such object; check the URL"

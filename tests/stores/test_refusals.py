@@ -18,7 +18,7 @@ from shard_cli.programs import SHARDPACK
 from shard_format import remote
 from shard_format.errors import AccessDenied, FileMissing, TransportError
 from shardpack import ShardWriterSet
-from tests.stores.fault_proxy import Reply, pass_on
+from tests.stores.fault_proxy import FaultProxy, Reply, pass_on, status
 from tests.wshard.vector_server import self_signed
 from wshard import Episode, load_wshard, save_wshard
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.stores.fault_proxy import FaultProxy
     from tests.stores.servers import Bucket
 
 
@@ -70,6 +69,27 @@ def test_a_certificate_that_is_not_trusted_is_named_and_can_be_trusted(
         # obstore takes an authority from there, but not one that is the server itself.
         with pytest.raises(FileMissing):
             remote.open_url("s3://bucket/x", {**store, "allow_invalid_certificates": True})
+
+
+@pytest.mark.parametrize("store", ["moto", "google", "azurite"])
+@pytest.mark.parametrize("code", [401, 403])
+def test_whatever_a_store_denies_is_an_error_about_access(
+    store: str, code: int, request: pytest.FixtureRequest
+) -> None:
+    bucket: Bucket = request.getfixturevalue(store)
+    url = f"{bucket.root}/a"
+    with FaultProxy(bucket.server) as proxy:
+        proxy.always = status(code)
+        options = {**bucket.options, "endpoint": bucket.endpoint.replace(bucket.server, proxy.url)}
+        for call in (
+            lambda: remote.open_url(url, options),
+            lambda: remote.list_url(url, options),
+            lambda: remote.upload(__file__, url, options),
+            lambda: remote.copy_url(url, f"{bucket.root}/b", options),
+            lambda: remote.delete_url(url, options),
+        ):
+            with pytest.raises(AccessDenied, match="denies access"):
+                call()
 
 
 def read_only(exchange: Any) -> None:  # noqa: ANN401 - of the proxy

@@ -1,4 +1,4 @@
-"""A failing network is never taken for damaged data: what leaves out damaged data raises it."""
+"""A failing network, and a server that denies access, are never taken for damaged data: what leaves out damaged data raises them."""
 
 from __future__ import annotations
 
@@ -61,11 +61,12 @@ def _make_episode(path: str) -> tuple[str, dict[str, bytes]]:
 
 def raises(proxy: FaultProxy, call: Callable[[], object]) -> None:
     """The call fails as soon as the tries of one read are over, and does not try the next item."""
-    proxy.always = status(503)
-    proxy.counted()
-    with pytest.raises(TransportError, match="503"):
-        call()
-    assert 1 <= proxy.counted() <= 5 * 8  # eight threads may be at it
+    for code in (503, 403):
+        proxy.always = status(code)
+        proxy.counted()
+        with pytest.raises(TransportError, match=str(code)):
+            call()
+        assert 1 <= proxy.counted() <= 5 * 8  # eight threads may be at it
     proxy.always = None
 
 
@@ -103,17 +104,18 @@ def test_finding(urls: dict[str, str], nginx_proxy: FaultProxy) -> None:
     assert met == []
 
 
+@pytest.mark.parametrize("code", [403, 503])
 @pytest.mark.parametrize("processes", [0, 2])
 def test_packing(
-    urls: dict[str, str], nginx_proxy: FaultProxy, tmp_path: Path, processes: int
+    urls: dict[str, str], nginx_proxy: FaultProxy, tmp_path: Path, processes: int, code: int
 ) -> None:
     """Also of samples that other processes make."""
-    nginx_proxy.always = status(503)
+    nginx_proxy.always = status(code)
     items = [f"{urls['a.shard']}?{number}" for number in range(4)]
     out = tmp_path / "out.shardpack"
     with pytest.raises(TransportError, match="make failed for") as caught:
         shardpack.pack(items, out, _make_of_url, on_error="skip", processes=processes)
-    assert "503" in str(caught.value)
+    assert str(code) in str(caught.value)
     assert not out.exists()
 
 
@@ -132,6 +134,7 @@ class TestChecking:
     def test_episodes(self, urls: dict[str, str], nginx_proxy: FaultProxy) -> None:
         raises(nginx_proxy, lambda: examine(urls["e0.wshard"]))
 
+    @pytest.mark.parametrize("code", [403, 503])
     @pytest.mark.parametrize(("program", "name"), [(SHARD, "a.shard"), (SHARDPACK, "s.shardpack")])
     def test_the_command_line_says_so(
         self,
@@ -140,14 +143,15 @@ class TestChecking:
         capsys: pytest.CaptureFixture[str],
         program: Program,
         name: str,
+        code: int,
     ) -> None:
         """A server that fails after the file was opened: one failure, not one for each entry."""
         nginx_proxy.counted()
         assert main(["verify", urls[name]], program) == 0
         nginx_proxy.faults.extend([None] * min(3, nginx_proxy.counted() - 1))
-        nginx_proxy.always = status(503)
+        nginx_proxy.always = status(code)
         assert main(["verify", urls[name]], program) == 3
         assert nginx_proxy.counted() <= 3 + 5 * 8
         told = "".join(capsys.readouterr())
-        assert "transport_error" in told
-        assert told.count("503") <= 2
+        assert ("transport_error" if code == 503 else "io_error") in told
+        assert told.count(str(code)) <= 2

@@ -10,7 +10,8 @@ from typing import Final
 
 from shard_format.atomic import sync_folder
 from shard_format.errors import FileThere, InvalidArgument
-from shard_format.sources import read_file
+from shard_format.listing import path_of_url
+from shard_format.sources import is_url, read_file
 from wshard.convert._model import ConversionReport
 from wshard.convert._own import SUFFIX
 
@@ -40,10 +41,15 @@ def commit_parts(target: str | os.PathLike[str]) -> ConversionReport:
         The report on all parts together.
 
     Raises:
-        InvalidArgument: parts are missing, or belong to different conversions.
+        InvalidArgument: parts are missing, or belong to different conversions; or the target is a URL.
         FileThere: something is at `target`.
     """
-    final = os.path.abspath(os.fspath(target))
+    name = path_of_url(os.fspath(target))
+    if is_url(name):
+        raise InvalidArgument(
+            "the parts of a conversion are in a local folder", path=name, expected="a path"
+        )
+    final = os.path.abspath(name)
     staging = final + _PARTS
     whole = os.path.join(staging, _ALL)
     if os.path.lexists(final):
