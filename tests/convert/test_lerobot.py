@@ -421,7 +421,7 @@ def test_episodes_of_any_origin_can_be_written_and_what_is_lost_is_noted(tmp_pat
     told = {(change.kind, change.field) for change in report.changes}
     for change in (
         *[("dropped", name) for name in ("signal/points", "signal/imu", "env_id", "label/phase")],
-        *[("dropped", name) for name in ("metadata/seed", "signal/joint_pos[T]")],
+        *[("dropped", name) for name in ("metadata/seed", "signal/joint_pos after the last step")],
         ("dropped", "signal/force: unit"),
         *[("filled", name) for name in ("fps", "task_index", "observation.note", "next.success")],
         *[("cast", "signal/half"), ("renamed", "action/ctrl"), ("kept", "reward")],
@@ -477,7 +477,7 @@ def test_what_a_channel_says_about_itself_is_not_lost_silently(tmp_path: Path) -
         assert f"dropped signal/state: {name}" in told
     assert "cast signal/gray" in told
     assert not [each for each in told if each.startswith("dropped signal/gray")]
-    for name in ("", "[T]", ": description"):
+    for name in ("", " after the last step", ": description"):
         assert (f"dropped signal/language_instruction{name}" in told) == bool(name)
     for name in ("task", "tasks", "success", "split"):
         assert f"dropped metadata/{name}" in told

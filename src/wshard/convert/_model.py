@@ -37,6 +37,8 @@ KINDS: Final[tuple[Kind, ...]] = (
     *("kept", "renamed", "cast", "reordered", "decoded", "filled", "dropped"),
 )
 """What can become of a field, from nothing to everything lost."""
+LAST: Final = " after the last step"
+"""How the name of a block ends in a note about the entry that is not a step."""
 VIDEO: Final = ("keep", "decode", "encode")
 _HEAD_BYTES: Final = 1024
 _MOST_JSON: Final = 256 << 20
@@ -92,6 +94,10 @@ class Notes:
     def dropped(self, name: str, why: str) -> None:
         """The field is not there any more."""
         self._add("dropped", name, why)
+
+    def dropped_last(self, block: str, why: str) -> None:
+        """The entry of a block after the last step is not there any more; the others are."""
+        self.dropped(f"{block}{LAST}", why)
 
     def _add(self, kind: Kind, name: str, detail: str) -> None:
         self.add(FieldChange(kind, name, detail))
