@@ -414,3 +414,10 @@ def test_files_that_belong_to_no_episode_are_noted(tmp_path: Path, form: str) ->
     (folder / "README.md").write_text("How this was recorded.")
     (found,) = read(folder, form)
     assert "README.md" in {change.field for change in found.lost}
+
+
+def test_a_recording_that_was_not_finished_is_noted(source: Path) -> None:
+    for name in ("lost.wshard.partial", "ep_0.wshard.partial", "ep_0.wshard.overview"):
+        (source / name).write_bytes(b"")
+    first = next(read(source, OWN))
+    assert [change.field for change in first.lost] == ["lost.wshard.partial"]

@@ -24,7 +24,6 @@ from shard_format.executors import Executor, LocalExecutor, part_of
 from shard_format.parallel import available_threads
 from shard_format.sources import is_url
 from shard_format.transfer import local_copy, uploading
-from wshard._channels import is_frames
 from wshard._files import save_wshard
 from wshard._formats import load_wshard
 from wshard._lanes import frames_block, offsets_block
@@ -38,10 +37,11 @@ from wshard.convert._model import (
     VIDEO,
     ConversionReport,
     FieldChange,
+    Notes,
     ReadOptions,
     WriteOptions,
 )
-from wshard.convert._own import SUFFIX, file_name
+from wshard.convert._own import SUFFIX, cameras_to_encode, file_name, note_encoded
 from wshard.convert._parts import part_folder
 from wshard.convert._registry import detect, format_named, format_of
 from wshard.convert._work import WorkFolder
@@ -60,7 +60,6 @@ _OWN: Final = "wshard"
 # What a comparison cannot expect to be the same.
 _PIECE_BYTES: Final = 16 << 20
 _DESCRIPTIONS: Final = "meta/"
-_VIDEO: Final = "h264:crf=23"
 _CHANGING: Final = ("cast", "reordered", "decoded", "filled")
 
 
@@ -449,38 +448,27 @@ class _Worker:
     def _save(self, episode: Episode, path: str) -> list[FieldChange]:
         """Saves an episode; returns what that changed."""
         compression = self._options.compression
-        cameras = _pictures(episode) if self._options.video == "encode" else []
-        codecs = dict.fromkeys(cameras, _VIDEO)
+        encoded = cameras_to_encode(episode) if self._options.video == "encode" else {}
+        codecs = dict(encoded)
         if compression is not None:
             codecs["*"] = compression
         save_wshard(episode, path, codecs or None, profile=None if compression else "training")
         if self._options.verify:
             with load_wshard(path) as found:
                 for problem in differences(
-                    episode, found, only_common=bool(cameras), leave_out=cameras
+                    episode, found, only_common=bool(encoded), leave_out=encoded
                 ):
                     raise BadValue(
                         f"what was written differs from the source: {problem}", entry=episode.id
                     )
-        return [FieldChange("decoded", one, f"encoded as {_VIDEO}, lossy") for one in cameras]
+        notes = Notes()
+        note_encoded(encoded, notes)
+        return list(notes.changes)
 
     def close(self) -> None:
         """Closes the dataset."""
         if self._source is not None:
             self._source.close()
-
-
-def _pictures(episode: Episode) -> list[str]:
-    """The cameras that are pixels in colour. Depth stays as it is: a lossy codec would make other distances of it."""
-    return [
-        name
-        for name, channel in episode.blocks()
-        if channel.layout == "dense"
-        and is_frames(channel)
-        and channel.dtype == np.uint8
-        and len(channel.step_shape) == 3
-        and channel.step_shape[2] == 3
-    ]
 
 
 # --- comparing
