@@ -357,6 +357,22 @@ def test_what_is_there_is_replaced_only_if_asked(source: Path, tmp_path: Path) -
     assert len(os.listdir(target)) == 6
 
 
+@pytest.mark.parametrize("to", ["wshard", "npz", "lerobot"])
+def test_what_is_there_stays_if_no_episode_can_be_converted(
+    source: Path, tmp_path: Path, to: str
+) -> None:
+    for file in source.iterdir():
+        file.write_bytes(b"SHRD")
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "precious").write_text("x")
+    options = ConvertOptions(overwrite=True, on_error="skip")
+    report = convert(source, target, OWN, to, options=options)
+    assert (report.episodes, len(report.failed)) == (0, 6)
+    assert os.listdir(target) == ["precious"]
+    assert sorted(os.listdir(tmp_path)) == ["out", "out.report.json", "out.report.txt", "source"]
+
+
 def test_an_error_while_writing_leaves_what_was_there(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.mkdir()

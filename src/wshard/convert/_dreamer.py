@@ -83,7 +83,8 @@ def recognises(probe: Probe) -> bool:
             path = os.path.join(probe.path, name) if probe.is_folder else probe.path
             try:
                 file = NpzFile(path)
-            except ShardError:
+            except ShardError as error:
+                probe.damage = probe.damage or error
                 continue
             keys = file.names
             file.close()

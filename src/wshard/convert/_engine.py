@@ -18,6 +18,7 @@ from shard_format.errors import (
     DATA_ERRORS,
     BadValue,
     InvalidArgument,
+    ShardError,
     check_choice,
 )
 from shard_format.executors import Executor, LocalExecutor, part_of
@@ -271,7 +272,14 @@ class _Conversion:
                 episodes: Iterator[Episode] = self._from_files(files)
             else:
                 episodes = self.from_source(source)
-            write_dataset(episodes, work.new, form, WriteOptions(video=chosen.video), written)
+            try:
+                write_dataset(episodes, work.new, form, WriteOptions(video=chosen.video), written)
+            except ShardError:
+                if not report.failed or written.episodes:
+                    raise
+                # The format needs an episode, and the report says why there is none.
+        if report.failed and not written.episodes:
+            return  # what is at the target stays
         report.episodes, report.steps = written.episodes, written.steps
         report.bytes_written = written.bytes_written
         report.changes.update(written.changes)
@@ -349,6 +357,8 @@ class _Conversion:
                     found=f"{found} episodes",
                 )
             files = self._make_files(source)
+        if report.failed and not files:
+            return  # what is at the target stays
         if pack is not None:
             report.bytes_written = pack(work.episodes)
             work.append({"report": report.as_json()})

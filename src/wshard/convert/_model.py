@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from shard_format.atomic import write_file
-from shard_format.errors import BadMetadata, InvalidArgument, ShardIOError
+from shard_format.errors import BadMetadata, InvalidArgument, ShardError, ShardIOError
 from shard_format.sources import read_file
 from wshard._episode import Episode
 
@@ -150,6 +150,8 @@ class Probe:
     def __init__(self, path: str) -> None:
         self.path = path
         self.is_folder = os.path.isdir(path)
+        self.damage: ShardError | None = None
+        """Why a file in it could not be read, if a format is known by that file."""
         if not self.is_folder and not os.path.exists(path):
             raise ShardIOError.wrap(
                 FileNotFoundError(2, "No such file or directory"), "cannot read", path
@@ -184,10 +186,13 @@ class Probe:
             return frozenset()
 
     def json(self, *parts: str) -> dict[str, Any]:
-        """A JSON object in a file below the folder; empty if the file is missing or something else."""
+        """A JSON object in a file below the folder; empty if the file is missing, damaged or something else."""
         try:
             found = read_json(os.path.join(self.path, *parts))
-        except (ShardIOError, BadMetadata):
+        except ShardIOError:
+            return {}
+        except BadMetadata as error:
+            self.damage = self.damage or error
             return {}
         return found if isinstance(found, dict) else {}
 
