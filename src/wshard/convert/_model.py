@@ -182,6 +182,9 @@ class Probe:
         try:
             with open_hdf5(self.path) as file:
                 return frozenset(name for name in file if isinstance(name, str))
+        except ShardError as error:
+            self.damage = self.damage or error
+            return frozenset()
         except (OSError, RuntimeError, ValueError, KeyError):
             return frozenset()
 
