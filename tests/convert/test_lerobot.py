@@ -533,6 +533,20 @@ def test_tasks_that_no_episode_has_are_noted(tmp_path: Path, version: str) -> No
         assert "dropped tasks: no episode has the tasks 'juggle'" in map(str, episode.changes)
 
 
+@pytest.mark.parametrize("version", ["v21", "v3"])
+def test_episodes_that_a_dataset_states_and_does_not_have_are_noted(
+    tmp_path: Path, version: str
+) -> None:
+    folder = unpacked(tmp_path, version)
+    info = folder / "meta/info.json"
+    facts = json.loads(info.read_text())
+    info.write_text(json.dumps({**facts, "total_episodes": 9}))
+    for episode in all_of(folder):
+        assert "dropped episodes: the dataset states 9 episodes and holds 3" in map(
+            str, episode.changes
+        )
+
+
 def test_pixels_become_video_and_each_episode_finds_its_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
