@@ -298,8 +298,9 @@ def foreign(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     ep = Episode("ep", length=5)
     ep.observations["image"] = np.arange(6 * 64, dtype=np.uint8).reshape(6, 8, 8, 1)
     ep.actions["action"] = np.ones((5, 2), np.float32)
-    ep.extras["dreamer/action"] = Channel(data=np.ones((1, 2), np.float32))
-    ep.extras["dreamer/action"].has_stated_length = True
+    last = Channel(data=np.ones((1, 2), np.float32))
+    last.has_stated_length = True
+    ep.extras["dreamer/action"] = last
     write([ep], source, "dreamer")
     return source
 

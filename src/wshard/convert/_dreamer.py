@@ -182,6 +182,7 @@ class DreamerReader(DatasetReader):
                     found += [
                         Found(number, (Piece(chunk.path, 0, chunk.rows),), chunk.rows, damage)
                         for chunk, damage in run
+                        if isinstance(damage, ShardError)
                     ]
                 else:
                     found += _episodes_in(number, *zip(*run, strict=True))
