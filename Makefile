@@ -108,6 +108,7 @@ $(ENV)/oldest/.ready: $(INPUTS) constraints-oldest.txt | $(ENV)/uv/.ready
 $(ENV)/bridges/.ready: $(INPUTS) | $(ENV)/uv/.ready
 	$(call make_environment,$(ENV)/bridges,-c constraints.txt -e '.[bridges]')
 	$(call add_streaming,$(ENV)/bridges)
+	$(call add_lerobot,$(ENV)/bridges)
 
 $(ENV)/ray/.ready: $(INPUTS) | $(ENV)/uv/.ready
 	$(call make_environment,$(ENV)/ray,-c constraints.txt -e '.[$(RAY_EXTRAS)]' flask flask-cors 'moto[s3]' hypothesis pytest pytest-timeout)

@@ -95,6 +95,11 @@ def test_cameras_are_kept_decoded_or_encoded_as_you_say(wshard: Run, tmp_path: P
         out = tmp_path / video
         result = wshard("convert", str(tmp_path / "ep_0.wshard"), str(out), "--video", video)
         assert result.code == 0, result.err
+        dry = wshard("convert", str(tmp_path / "ep_0.wshard"), "x", "-n", "--video", video)
+        assert (dry.out.count("signal/png"), dry.out.count("signal/raw")) == (
+            result.out.count("signal/png"),
+            result.out.count("signal/raw"),
+        )
         (found,) = read(out)
         channels = [found.observations[name] for name in ("raw", "png")]
         kinds[video] = [isinstance(channel, VideoChannel) for channel in channels]

@@ -95,6 +95,14 @@ def test_texts_do_not_replace_an_attribute_of_that_name(tmp_path: Path) -> None:
     }
 
 
+def test_a_damaged_file_leaves_the_others(tmp_path: Path) -> None:
+    for number in range(3):
+        aloha_file(tmp_path / f"episode_{number}.hdf5")
+    (tmp_path / "episode_0.hdf5").write_bytes((tmp_path / "episode_0.hdf5").read_bytes()[:3000])
+    found = [episode.id for episode in wshard.convert.read(tmp_path, on_error="skip")]
+    assert found == ["episode_1", "episode_2"]
+
+
 def test_jpeg_cameras_have_the_pixels_that_the_reference_loader_gives(tmp_path: Path) -> None:
     cv2 = pytest.importorskip("cv2")
     aloha_file(path := tmp_path / "episode_0.hdf5", compress=True)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import wshard
+from shard_format.errors import ShardError
 from wshard import Episode, Timebase
-from wshard.convert import ConvertedEpisode, read, write
+from wshard.convert import ConvertedEpisode, detect, read, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,36 @@ def test_load_and_save_take_the_format_from_the_file(name: str, tmp_path: Path) 
         )
         assert found.actions["action"].data.tolist() == episode.actions["action"].data.tolist()
         assert not found.lost
+
+
+@pytest.mark.parametrize(
+    ("damaged", "problem"),
+    [
+        *((name, "not JSON") for name in ("meta/info.json", "features.json", "metadata.json")),
+        (f"20260301T101500F123456-{'1' * 22}-{'2' * 22}-5.npz", "zip"),
+        ("run.npz", "zip"),
+    ],
+)
+def test_a_folder_whose_one_file_is_damaged_is_named_with_it(
+    tmp_path: Path, damaged: str, problem: str
+) -> None:
+    path = tmp_path / "data" / damaged
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b'{"codebase_version": ' if damaged.endswith("json") else b"PK\3\4 cut")
+    with pytest.raises(ShardError, match=problem) as error:
+        detect(tmp_path / "data")
+    assert error.value.path == str(path)
+
+
+@pytest.mark.parametrize("ending", ["npz", "parquet"])
+def test_a_damaged_file_does_not_hide_what_a_folder_is(tmp_path: Path, ending: str) -> None:
+    np.savez(tmp_path / "b.npz", obs=np.zeros((3, 2)), action=np.zeros((3, 1)))
+    if ending == "parquet":
+        write(read(tmp_path / "b.npz"), tmp_path / "b.parquet")
+        (tmp_path / "b.npz").unlink()
+    head = b"PAR1" if ending == "parquet" else b"PK\3\4"
+    (tmp_path / f"a.{ending}").write_bytes(head + b" cut")
+    assert [episode.id for episode in read(tmp_path, on_error="skip")] == ["b"]
 
 
 def large_episodes(count: int, steps: int, width: int) -> Iterator[Episode]:

@@ -16,7 +16,7 @@ import pytest
 
 from shard_format.errors import BadValue, Closed, InvalidArgument, ShardError, Truncated
 from wshard import Channel, Episode, save_wshard
-from wshard.convert import detect, read, write
+from wshard.convert import ConvertOptions, convert, detect, read, write
 from wshard.convert._dreamer import base62
 from wshard.types import RaggedChannel, TextChannel
 
@@ -269,6 +269,21 @@ def test_damaged_chunks_are_named(tmp_path: Path, damage: str) -> None:
     if damage == "object":
         assert "np.savez" in str(caught.value)
     assert str(tmp_path) in str(caught.value)
+
+
+def test_a_damaged_chunk_leaves_the_episodes_of_the_others(tmp_path: Path) -> None:
+    first, second = steps(7, 1), steps(12, 2)  # with the last observation, 8 and 13 rows
+    stream, other = Stream(tmp_path / "replay", size=7), Stream(tmp_path / "replay", size=7)
+    (_, damaged, _) = stream.save(first + second)
+    other.save(steps(3, 3))
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    report = convert(tmp_path / "replay", tmp_path / "out", options=ConvertOptions(on_error="skip"))
+    ((name, problem),) = report.failed.items()
+    assert (name, damaged.name in problem) == ("episode_1", True)
+    before, after, whole = read(tmp_path / "out")
+    check(before, first[:7])
+    check(after, second[6:])
+    check(whole, steps(3, 3))
 
 
 def test_large_arrays_stay_in_the_chunks(tmp_path: Path) -> None:

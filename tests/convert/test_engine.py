@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,13 +17,13 @@ import pytest
 
 import wshard
 from shard_format.errors import BadValue, InvalidArgument, ShardError, ShardIOError
-from wshard import Episode
+from wshard import Channel, Episode
 from wshard.convert import ConvertOptions, convert, read, write
-from wshard.convert._engine import differences
+from wshard.convert._engine import _foreign_differences, differences
+from wshard.video import VideoChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 OWN = "wshard"
 
@@ -279,6 +281,62 @@ def test_verifying_notices_a_file_that_differs(
         convert(source, tmp_path / "out", OWN, options=ConvertOptions(verify=True))
 
 
+FIXTURES = Path(__file__).parent / "fixtures"
+TARGETS = ["minari", "lerobot", "rlds", "robomimic", "mcap", "dreamer", "zarr", "npz", "table"]
+SUFFIXES = {"robomimic": ".hdf5", "table": ".parquet"}
+
+
+@pytest.fixture(params=["rlds", "lerobot", "dreamer"])
+def foreign(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A dataset with pictures or video, text, large integers, extras and, but for LeRobot, one more observation."""
+    source = tmp_path / "source"
+    if request.param == "rlds":
+        return FIXTURES / "rlds" / "demo" / "1.0.0"
+    if request.param == "lerobot":
+        shutil.unpack_archive(FIXTURES / "lerobot_v3.zip", source)
+        return source
+    ep = Episode("ep", length=5)
+    ep.observations["image"] = np.arange(6 * 64, dtype=np.uint8).reshape(6, 8, 8, 1)
+    ep.actions["action"] = np.ones((5, 2), np.float32)
+    last = Channel(data=np.ones((1, 2), np.float32))
+    last.has_stated_length = True
+    ep.extras["dreamer/action"] = last
+    write([ep], source, "dreamer")
+    return source
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_what_any_format_gave_is_verified_in_every_other_and_comes_back(
+    foreign: Path, tmp_path: Path, to: str
+) -> None:
+    target = tmp_path / f"out{SUFFIXES.get(to, '')}"
+    report = convert(foreign, target, to=to, options=ConvertOptions(verify=True))
+    back = convert(target, tmp_path / "back", to, options=ConvertOptions(verify=True))
+    assert (back.episodes, back.steps) == (report.episodes, report.steps)
+
+
+def test_verifying_compares_pixels_however_they_are_stored() -> None:
+    pytest.importorskip("av")
+    pixels = np.zeros((31, 8, 8, 3), np.uint8)
+    one, other = episode(0), episode(0)
+    one.observations["camera"] = VideoChannel.encode(pixels, "png", name="camera")
+    other.observations["camera"] = pixels[:30]
+    other.observations["note"] = one.observations["note"].data[:30]
+    cut = {"signal/camera", "signal/note"}
+    assert list(_foreign_differences(one, other, set(), cut)) == []
+    problems = " ".join(_foreign_differences(one, other, set(), set()))
+    assert "signal/camera has 30 entries instead of 31" in problems
+    assert "signal/note has 200 bytes instead of 207" in problems
+    wrong = pixels[:30].copy()
+    wrong[29, 7, 7, 2] = 1
+    other.observations["camera"] = wrong
+    other.observations["note"] = [*one.observations["note"].data[:29], "another"]
+    assert sorted(_foreign_differences(one, other, set(), cut)) == [
+        "signal/camera has other values",
+        "signal/note has other values",
+    ]
+
+
 def test_one_episode_becomes_one_file(source: Path, tmp_path: Path) -> None:
     report = convert(source / "ep_2.wshard", tmp_path / "one.wshard", OWN)
     assert report.episodes == 1
@@ -298,6 +356,22 @@ def test_what_is_there_is_replaced_only_if_asked(source: Path, tmp_path: Path) -
     assert (target / "precious").exists()
     convert(source, target, OWN, options=ConvertOptions(overwrite=True))
     assert len(os.listdir(target)) == 6
+
+
+@pytest.mark.parametrize("to", ["wshard", "npz", "lerobot"])
+def test_what_is_there_stays_if_no_episode_can_be_converted(
+    source: Path, tmp_path: Path, to: str
+) -> None:
+    for file in source.iterdir():
+        file.write_bytes(b"SHRD")
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "precious").write_text("x")
+    options = ConvertOptions(overwrite=True, on_error="skip")
+    report = convert(source, target, OWN, to, options=options)
+    assert (report.episodes, len(report.failed)) == (0, 6)
+    assert os.listdir(target) == ["precious"]
+    assert sorted(os.listdir(tmp_path)) == ["out", "out.report.json", "out.report.txt", "source"]
 
 
 def test_an_error_while_writing_leaves_what_was_there(source: Path, tmp_path: Path) -> None:
@@ -325,7 +399,7 @@ def test_reading_can_leave_out_what_is_damaged(
 def test_sparse_rewards_of_64_bits_keep_their_type_there_and_back(
     name: str, tmp_path: Path
 ) -> None:
-    suffix = {"mcap": ".mcap", "robomimic": ".hdf5", "table": ".parquet"}.get(name, "")
+    suffix = SUFFIXES.get(name, "")
     episode = Episode("episode_0", env_id="X-v1", length=3)
     episode.observations["x"] = np.arange(8.0).reshape(4, 2)
     episode.actions["action"] = np.zeros((3, 2), np.float32)
@@ -357,3 +431,10 @@ def test_files_that_belong_to_no_episode_are_noted(tmp_path: Path, form: str) ->
     (folder / "README.md").write_text("How this was recorded.")
     (found,) = read(folder, form)
     assert "README.md" in {change.field for change in found.lost}
+
+
+def test_a_recording_that_was_not_finished_is_noted(source: Path) -> None:
+    for name in ("lost.wshard.partial", "ep_0.wshard.partial", "ep_0.wshard.overview"):
+        (source / name).write_bytes(b"")
+    first = next(read(source, OWN))
+    assert [change.field for change in first.lost] == ["lost.wshard.partial"]

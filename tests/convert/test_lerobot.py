@@ -1,4 +1,5 @@
-"""LeRobot datasets. Those in `fixtures/` were written by lerobot itself: see `fixtures/make_lerobot.py`."""
+"""LeRobot datasets. Those in `fixtures/` were written by lerobot itself: see `fixtures/make_lerobot.py`. Whether lerobot
+opens what is written here, `tests/bridges/test_lerobot.py` asks."""
 
 from __future__ import annotations
 
@@ -214,29 +215,6 @@ def packets(folder: Path) -> list[bytes]:
     return found
 
 
-def test_lerobot_opens_what_was_written(tmp_path: Path) -> None:
-    lerobot = pytest.importorskip("lerobot.datasets.lerobot_dataset")
-    before = [episode.load() for episode in read(unpacked(tmp_path, "v3"), video="decode")]
-    write(read(tmp_path / "v3"), tmp_path / "after", "lerobot")
-    dataset = lerobot.LeRobotDataset("a/b", root=tmp_path / "after", video_backend="pyav")
-    assert (dataset.num_episodes, dataset.num_frames) == (3, sum(made.LENGTHS))
-    rows = iter(dataset)
-    for number, episode in enumerate(before):
-        for step in range(episode.length):
-            row = next(rows)
-            assert (int(row["episode_index"]), int(row["frame_index"])) == (number, step)
-            assert row["task"] == made.task(number, step)
-            for name in ("state", "grid"):
-                assert np.array_equal(row[f"observation.{name}"], episode.observations[name][step])
-            # Tensors of lerobot have 32 bits.
-            assert np.array_equal(row["action"], episode.actions["action"][step].astype("f4"))
-            assert bool(row["next.success"]) == episode.observations["next/success"][step]
-            for name in ("top", "wrist"):
-                pixels = np.moveaxis(row[f"observation.images.{name}"].numpy(), 0, -1) * 255
-                expected = episode.observations[f"images/{name}"][step]
-                assert np.abs(pixels - expected).max() <= 1 + 2 * (name == "top")
-
-
 def test_names_are_known_without_the_steps(tmp_path: Path) -> None:
     folder = unpacked(tmp_path, "v3")
     shutil.rmtree(folder / "data")
@@ -421,7 +399,7 @@ def test_episodes_of_any_origin_can_be_written_and_what_is_lost_is_noted(tmp_pat
     told = {(change.kind, change.field) for change in report.changes}
     for change in (
         *[("dropped", name) for name in ("signal/points", "signal/imu", "env_id", "label/phase")],
-        *[("dropped", name) for name in ("metadata/seed", "signal/joint_pos[T]")],
+        *[("dropped", name) for name in ("metadata/seed", "signal/joint_pos after the last step")],
         ("dropped", "signal/force: unit"),
         *[("filled", name) for name in ("fps", "task_index", "observation.note", "next.success")],
         *[("cast", "signal/half"), ("renamed", "action/ctrl"), ("kept", "reward")],
@@ -477,7 +455,7 @@ def test_what_a_channel_says_about_itself_is_not_lost_silently(tmp_path: Path) -
         assert f"dropped signal/state: {name}" in told
     assert "cast signal/gray" in told
     assert not [each for each in told if each.startswith("dropped signal/gray")]
-    for name in ("", "[T]", ": description"):
+    for name in ("", " after the last step", ": description"):
         assert (f"dropped signal/language_instruction{name}" in told) == bool(name)
     for name in ("task", "tasks", "success", "split"):
         assert f"dropped metadata/{name}" in told
@@ -553,6 +531,20 @@ def test_tasks_that_no_episode_has_are_noted(tmp_path: Path, version: str) -> No
         rewrite(folder / "meta/tasks.parquet", with_one_more)
     for episode in all_of(folder):
         assert "dropped tasks: no episode has the tasks 'juggle'" in map(str, episode.changes)
+
+
+@pytest.mark.parametrize("version", ["v21", "v3"])
+def test_episodes_that_a_dataset_states_and_does_not_have_are_noted(
+    tmp_path: Path, version: str
+) -> None:
+    folder = unpacked(tmp_path, version)
+    info = folder / "meta/info.json"
+    facts = json.loads(info.read_text())
+    info.write_text(json.dumps({**facts, "total_episodes": 9}))
+    for episode in all_of(folder):
+        assert "dropped episodes: the dataset states 9 episodes and holds 3" in map(
+            str, episode.changes
+        )
 
 
 def test_pixels_become_video_and_each_episode_finds_its_frames(

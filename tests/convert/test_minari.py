@@ -309,7 +309,7 @@ def test_any_episode_can_be_written_and_what_is_lost_is_noted(tmp_path: Path) ->
     kinds = {(change.kind, change.field) for change in report.changes}
     assert {
         *(("dropped", "signal/points"), ("dropped", "signal/imu"), ("dropped", "labels/phase")),
-        *(("dropped", "notes"), ("filled", "rewards"), ("cast", "actions/ctrl")),
+        *(("dropped", "notes"), ("filled", "rewards"), ("cast", "action/ctrl")),
     } <= kinds
     again, _ = read(target)
     assert (again.env_id, again.timebase.tick_hz) == ("Arm", 20.0)

@@ -189,19 +189,19 @@ def _show_fields(args: argparse.Namespace, console: Console, options: ConvertOpt
 
 
 def _changes_of_writing(episode: Episode, args: argparse.Namespace) -> Iterable[FieldChange]:
-    """What another format changes, found by writing the episode to a temporary folder."""
+    """What another format or codec changes, found by writing the episode to a temporary folder."""
     import tempfile
 
     from wshard.convert import write
 
     name = os.path.basename(args.target or "")
-    if args.pack is not None or (
-        (args.to or "wshard") == "wshard" and not os.path.splitext(name)[1]
-    ):
+    is_own = args.pack is not None or not os.path.splitext(name)[1]
+    to = args.to or ("wshard" if is_own else None)
+    if to == "wshard" and args.video != "encode":
         return ()
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, name or "dataset")
-        return write([episode], path, args.to, video=args.video).changes
+        return write([episode], path, to, video=args.video).changes
 
 
 def _row(change: FieldChange) -> dict[str, str]:

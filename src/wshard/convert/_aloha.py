@@ -40,11 +40,13 @@ def recognises(probe: Probe) -> bool:
     """Whether it is an episode, or a folder with some."""
     if not probe.is_folder:
         return {"action", "observations"} <= probe.hdf5_names and _has_joints(probe.path)
-    first = next((name for name in sorted(probe.names) if _EPISODE.fullmatch(name)), None)
-    if first is None:
-        return False
+    files = (name for name in sorted(probe.names) if _EPISODE.fullmatch(name))
+    return any(_is_episode(os.path.join(probe.path, name)) for name in files)
+
+
+def _is_episode(path: str) -> bool:
     try:
-        return recognises(Probe(os.path.join(probe.path, first)))
+        return recognises(Probe(path))
     except ShardIOError:
         return False
 

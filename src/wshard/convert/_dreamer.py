@@ -34,7 +34,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from datetime import datetime, timedelta
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from string import ascii_letters, digits
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -53,7 +53,7 @@ from wshard.convert._model import DatasetReader, DatasetWriter
 from wshard.convert._npz import JoinedRows, NpzFile, array_channel, plain_name, write_npz
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -83,7 +83,8 @@ def recognises(probe: Probe) -> bool:
             path = os.path.join(probe.path, name) if probe.is_folder else probe.path
             try:
                 file = NpzFile(path)
-            except ShardError:
+            except ShardError as error:
+                probe.damage = probe.damage or error
                 continue
             keys = file.names
             file.close()
@@ -118,6 +119,22 @@ class Found(NamedTuple):
     stream: int
     pieces: tuple[Piece, ...]
     rows: int
+    damage: ShardError | None = None
+    """Why its chunk cannot be read; then nobody knows which episodes are in it."""
+
+
+def _episodes_in(
+    number: int, chunks: Sequence[Chunk], flags: Sequence[NDArray[np.bool_]]
+) -> Iterator[Found]:
+    """The episodes of chunks that follow each other."""
+    offsets = [0, *accumulate(chunk.rows for chunk in chunks)]
+    for start, stop in splits(np.concatenate(flags)):
+        begin, end = bisect_right(offsets, start) - 1, bisect_right(offsets, stop - 1)
+        pieces = tuple(
+            Piece(chunk.path, max(start - at, 0), min(stop - at, chunk.rows))
+            for chunk, at in zip(chunks[begin:end], offsets[begin:end], strict=True)
+        )
+        yield Found(number, pieces, stop - start)
 
 
 class DreamerReader(DatasetReader):
@@ -156,16 +173,26 @@ class DreamerReader(DatasetReader):
             return [Found(0, (Piece(file, 0, -1),), -1) for file in self._files]
         found = []
         for number, stream in enumerate(self._streams):
-            first = np.concatenate([self._first(chunk) for chunk in stream])
-            offsets = [0, *accumulate(chunk.rows for chunk in stream)]
-            for start, stop in splits(first):
-                begin, end = bisect_right(offsets, start) - 1, bisect_right(offsets, stop - 1)
-                pieces = tuple(
-                    Piece(chunk.path, max(start - at, 0), min(stop - at, chunk.rows))
-                    for chunk, at in zip(stream[begin:end], offsets[begin:end], strict=True)
-                )
-                found.append(Found(number, pieces, stop - start))
+            flags = [self._first_or_damage(chunk) for chunk in stream]
+            # A damaged chunk ends the episode before it, and the stream goes on in mid-episode after it.
+            for is_damaged, run in groupby(
+                zip(stream, flags, strict=True), lambda one: isinstance(one[1], ShardError)
+            ):
+                if is_damaged:
+                    found += [
+                        Found(number, (Piece(chunk.path, 0, chunk.rows),), chunk.rows, damage)
+                        for chunk, damage in run
+                        if isinstance(damage, ShardError)
+                    ]
+                else:
+                    found += _episodes_in(number, *zip(*run, strict=True))
         return found
+
+    def _first_or_damage(self, chunk: Chunk) -> NDArray[np.bool_] | ShardError:
+        try:
+            return self._first(chunk)
+        except ShardError as error:
+            return error
 
     def _first(self, chunk: Chunk) -> NDArray[np.bool_]:
         flags = self._array(chunk.path, "is_first", 0, chunk.rows)[:]
@@ -205,6 +232,8 @@ class DreamerReader(DatasetReader):
 
     def read(self, number: int, notes: Notes) -> Episode:
         found = self._episodes[number]
+        if found.damage is not None:
+            raise found.damage
         path = found.pieces[0].path
         keys = self._keys(found, notes)
         if self.version == 2:

@@ -18,26 +18,31 @@ from shard_format.errors import (
     DATA_ERRORS,
     BadValue,
     InvalidArgument,
+    ShardError,
     check_choice,
 )
 from shard_format.executors import Executor, LocalExecutor, part_of
 from shard_format.parallel import available_threads
 from shard_format.sources import is_url
 from shard_format.transfer import local_copy, uploading
-from wshard._channels import is_frames
 from wshard._files import save_wshard
 from wshard._formats import load_wshard
+from wshard._lanes import frames_block, offsets_block
 from wshard._plan_episode import plan_entries
+from wshard._values import step_ranges
+from wshard._video import VideoChannel
 from wshard.catalogue import EpisodeInfo, parse_where
 from wshard.convert._door import check_writable, open_source, read_one, write_dataset, writing
 from wshard.convert._model import (
+    LAST,
     VIDEO,
     ConversionReport,
     FieldChange,
+    Notes,
     ReadOptions,
     WriteOptions,
 )
-from wshard.convert._own import SUFFIX, file_name
+from wshard.convert._own import SUFFIX, cameras_to_encode, file_name, note_encoded
 from wshard.convert._parts import part_folder
 from wshard.convert._registry import detect, format_named, format_of
 from wshard.convert._work import WorkFolder
@@ -45,6 +50,7 @@ from wshard.convert._work import WorkFolder
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
+    from wshard._channels import Channel
     from wshard._episode import Episode
     from wshard._plan_episode import PlannedEntry
     from wshard.convert._model import ConvertedEpisode, DatasetReader, Format
@@ -55,7 +61,6 @@ _OWN: Final = "wshard"
 # What a comparison cannot expect to be the same.
 _PIECE_BYTES: Final = 16 << 20
 _DESCRIPTIONS: Final = "meta/"
-_VIDEO: Final = "h264:crf=23"
 _CHANGING: Final = ("cast", "reordered", "decoded", "filled")
 
 
@@ -267,7 +272,14 @@ class _Conversion:
                 episodes: Iterator[Episode] = self._from_files(files)
             else:
                 episodes = self.from_source(source)
-            write_dataset(episodes, work.new, form, WriteOptions(video=chosen.video), written)
+            try:
+                write_dataset(episodes, work.new, form, WriteOptions(video=chosen.video), written)
+            except ShardError:
+                if not report.failed or written.episodes:
+                    raise
+                # The format needs an episode, and the report says why there is none.
+        if report.failed and not written.episodes:
+            return  # what is at the target stays
         report.episodes, report.steps = written.episodes, written.steps
         report.bytes_written = written.bytes_written
         report.changes.update(written.changes)
@@ -310,6 +322,8 @@ class _Conversion:
         """Compares what was written with the source, as far as both have the same blocks."""
         report, chosen = self.report, self._options
         may_differ = {change.field for change, _ in written.of_kind(*_CHANGING)}
+        shorter = {change.field for change, _ in written.of_kind("dropped")}
+        shorter = {name.removesuffix(LAST) for name in shorter if name.endswith(LAST)}
         reading = ReadOptions(video=chosen.reading().video)  # the mapping is of the source
         with (
             closing(open_source(report.source, report.format, chosen.reading())) as one,
@@ -320,7 +334,7 @@ class _Conversion:
             numbers = {name: number for number, name in enumerate(other.names())}
             for number, episode in enumerate(again.from_source(one)):
                 found = read_one(other, numbers.get(episode.id, number))
-                for problem in differences(episode, found, only_common=True, leave_out=may_differ):
+                for problem in _foreign_differences(episode, found, may_differ, shorter):
                     raise BadValue(
                         f"what was written differs from the source: {problem}",
                         path=report.target,
@@ -343,6 +357,8 @@ class _Conversion:
                     found=f"{found} episodes",
                 )
             files = self._make_files(source)
+        if report.failed and not files:
+            return  # what is at the target stays
         if pack is not None:
             report.bytes_written = pack(work.episodes)
             work.append({"report": report.as_json()})
@@ -442,38 +458,27 @@ class _Worker:
     def _save(self, episode: Episode, path: str) -> list[FieldChange]:
         """Saves an episode; returns what that changed."""
         compression = self._options.compression
-        cameras = _pictures(episode) if self._options.video == "encode" else []
-        codecs = dict.fromkeys(cameras, _VIDEO)
+        encoded = cameras_to_encode(episode) if self._options.video == "encode" else {}
+        codecs = dict(encoded)
         if compression is not None:
             codecs["*"] = compression
         save_wshard(episode, path, codecs or None, profile=None if compression else "training")
         if self._options.verify:
             with load_wshard(path) as found:
                 for problem in differences(
-                    episode, found, only_common=bool(cameras), leave_out=cameras
+                    episode, found, only_common=bool(encoded), leave_out=encoded
                 ):
                     raise BadValue(
                         f"what was written differs from the source: {problem}", entry=episode.id
                     )
-        return [FieldChange("decoded", one, f"encoded as {_VIDEO}, lossy") for one in cameras]
+        notes = Notes()
+        note_encoded(encoded, notes)
+        return list(notes.changes)
 
     def close(self) -> None:
         """Closes the dataset."""
         if self._source is not None:
             self._source.close()
-
-
-def _pictures(episode: Episode) -> list[str]:
-    """The cameras that are pixels in colour. Depth stays as it is: a lossy codec would make other distances of it."""
-    return [
-        name
-        for name, channel in episode.blocks()
-        if channel.layout == "dense"
-        and is_frames(channel)
-        and channel.dtype == np.uint8
-        and len(channel.step_shape) == 3
-        and channel.step_shape[2] == 3
-    ]
 
 
 # --- comparing
@@ -503,6 +508,61 @@ def differences(
             yield f"{name} has {yours[name].nbytes} bytes instead of {mine[name].nbytes}"
         elif _hash_of(mine[name]) != _hash_of(yours[name]):
             yield f"{name} has other values"
+
+
+def _foreign_differences(
+    wanted: Episode, found: Episode, may_differ: set[str], shorter: set[str]
+) -> Iterator[str]:
+    """How an episode of another format differs from the one that was written, in the blocks that both have.
+
+    Args:
+        wanted: what was written.
+        found: what was read back.
+        may_differ: blocks that are not compared, because a note says that their values changed.
+        shorter: blocks that lose the entry after the last step.
+    """
+    mine, yours = dict(wanted.blocks()), dict(found.blocks())
+    compared = set(may_differ)
+    for name, channel in mine.items():
+        other = yours.get(name)
+        is_cut = name in shorter and channel.length > wanted.length
+        if other is None or (channel.layout == other.layout != "video" and not is_cut):
+            continue  # missing, or compared as it is stored
+        if name not in may_differ:
+            yield from _other_steps(name, channel, other, channel.length - is_cut)
+        compared |= {name, offsets_block(name), frames_block(name)}
+    yield from differences(wanted, found, only_common=True, leave_out=compared)
+
+
+def _other_steps(name: str, wanted: Channel, found: Channel, steps: int) -> Iterator[str]:
+    """How steps differ, as their users see them: pictures by their pixels, however they are encoded."""
+    if found.length != steps:
+        yield f"{name} has {found.length} entries instead of {steps}"
+        return
+    if (
+        isinstance(wanted, VideoChannel)
+        and isinstance(found, VideoChannel)
+        and wanted.codec == found.codec
+        and np.array_equal(wanted.stored_array(), found.stored_array())
+    ):
+        return  # the same packets: nothing to decode
+    mine, yours = wanted.uncached(), found.uncached()
+    for start, stop in step_ranges(steps, max(wanted.step_bytes, 1), _PIECE_BYTES):
+        one, other = mine.read_steps(start, stop), yours.read_steps(start, stop)
+        if not isinstance(one, np.ndarray):
+            is_same = list(map(_step_bytes, one)) == list(map(_step_bytes, other))
+        else:
+            is_same = _step_bytes(one) == _step_bytes(other)
+        if not is_same:
+            yield f"{name} has other values"
+            return
+
+
+def _step_bytes(values: Any) -> Any:  # noqa: ANN401 - an array or a string
+    """What is compared of one step or several: the bits of an array, with its form."""
+    if isinstance(values, np.ndarray):
+        return values.dtype, values.shape, values.tobytes()
+    return values
 
 
 def _hash_of(entry: PlannedEntry) -> bytes:

@@ -86,7 +86,8 @@ def open_hdf5(path: str) -> Any:  # noqa: ANN401 - an h5py.File
 
     Raises:
         MissingExtra: h5py is not installed.
-        ShardIOError: the file cannot be opened; it may be damaged.
+        ShardIOError: the file cannot be opened.
+        BadValue: it is damaged, or not an HDF5 file.
     """
     h5py = require("h5py", "hdf5")
     # Refuses a pipe, which the library would wait for.
@@ -97,6 +98,8 @@ def open_hdf5(path: str) -> Any:  # noqa: ANN401 - an h5py.File
         except OSError:  # another program writes it, or the file system has no locks
             return h5py.File(path, "r", locking=False)
     except OSError as error:
+        if error.errno is None:  # the library refuses, not the system
+            raise BadValue(f"cannot read as HDF5: {error}", path=path) from None
         raise ShardIOError.wrap(error, "cannot read as HDF5", path) from error
 
 

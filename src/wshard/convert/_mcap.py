@@ -316,6 +316,7 @@ def read_own(file: McapFile, record: dict[str, str], notes: Notes, video: str) -
             if row is not None:
                 array = np.frombuffer(content, DType.parse(row["dtype"]).numpy_dtype)
                 content = Channel(name, row["dtype"], data=array.reshape(row["shape"]))
+                content.has_stated_length = True  # its first axis is not steps
             episode.extras[name] = content
             notes.kept(f"attachment {_ATTACHED}{name}", name)
     except (KeyError, TypeError, ValueError, RecursionError) as error:

@@ -143,7 +143,7 @@ class MinariWriter(DatasetWriter):
         for attribute, (_, block) in STEPS.items():
             channel: Channel | None = getattr(episode, attribute)
             if channel is not None:
-                _write_channel(self._target, group, attribute, channel, notes)
+                _write_channel(self._target, group, attribute, channel, block, notes)
                 notes.kept(block, attribute)
             else:
                 kind = np.float64 if block == "reward" else np.bool_
@@ -179,7 +179,7 @@ class MinariWriter(DatasetWriter):
             plain = name.removeprefix("signal/").removeprefix("info/").removeprefix("infos/")
             taken.append(_free_path(plain, taken, notes))
             path = f"infos/{hdf5_path(taken[-1])}"
-            _write_channel(self._target, group, path, channel, notes)
+            _write_channel(self._target, group, path, channel, name, notes)
             notes.kept(name, path)
 
     def finish(self) -> None:
@@ -261,7 +261,7 @@ class _SpacePart:
                 continue
             path = "/".join((self._group, hdf5_path(leaf.path))).rstrip("/")
             write = _write_pictures if is_image else _write_channel
-            write(target, group, path, channel, notes)
+            write(target, group, path, channel, block, notes)
             is_short = self._lane == "signal" and len(channel) == episode.length
             notes.kept(block, f"{path}, T entries where Minari has T + 1" if is_short else path)
         for name in self._leaves.keys() - usable.keys():
@@ -293,7 +293,12 @@ class _SpacePart:
             if self._given is None:
                 _widen(leaf.space, channel)
             if not _fits(channel, leaf):
-                notes.cast(name, leaf.shape, channel.step_shape, "unlike the space states")
+                notes.cast(
+                    f"{self._lane}/{name}",
+                    leaf.shape,
+                    channel.step_shape,
+                    "unlike the space states",
+                )
             return leaf
         if self._given is not None or (self._is_bare and name != self._root):
             return None
@@ -411,6 +416,7 @@ def _write_pictures(
     group: Any,  # noqa: ANN401 - an h5py.Group
     path: str,
     channel: Channel,
+    block: str,
     notes: Notes,
 ) -> None:
     """Writes frames as files: those that a channel holds, or PNG."""
@@ -423,7 +429,7 @@ def _write_pictures(
             target.put(dataset, step, np.frombuffer(file, np.uint8))
         return
     if isinstance(channel, VideoChannel):
-        notes.decoded(path, f"{channel.codec} to PNG")
+        notes.decoded(block, f"{channel.codec} to PNG")
     reading = channel.uncached()
     for start, stop in channel.step_ranges(_PIECE):
         for step, frame in enumerate(reading.read_steps(start, stop), start):
@@ -435,6 +441,7 @@ def _write_channel(
     group: Any,  # noqa: ANN401 - an h5py.Group
     path: str,
     channel: Channel,
+    block: str,
     notes: Notes,
 ) -> None:
     """Writes a channel as a dataset, piece by piece."""
@@ -445,15 +452,15 @@ def _write_channel(
     if channel.layout == "text":
         texts = [text.replace("\0", "\N{REPLACEMENT CHARACTER}") for text in channel.data]
         if texts != channel.data:
-            notes.cast(path, "NUL characters", "U+FFFD", "HDF5 has no NUL in strings")
+            notes.cast(block, "NUL characters", "U+FFFD", "HDF5 has no NUL in strings")
         dataset = group.create_dataset(path, data=texts, dtype=h5py.string_dtype(), **grows)
         _describe(dataset, channel, notes)
         return
     dtype = _stored_dtype(channel)
     if dtype != channel.dtype:
-        notes.cast(path, channel.dtype_name, dtype, "HDF5 has no such type")
+        notes.cast(block, channel.dtype_name, dtype, "HDF5 has no such type")
     if isinstance(channel, VideoChannel):
-        notes.decoded(path, f"{channel.codec} to pixels")
+        notes.decoded(block, f"{channel.codec} to pixels")
     dataset = group.create_dataset(path, channel.shape, dtype, **grows)
     _describe(dataset, channel, notes)
     reading = channel.uncached()

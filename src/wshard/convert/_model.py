@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from shard_format.atomic import write_file
-from shard_format.errors import BadMetadata, InvalidArgument, ShardIOError
+from shard_format.errors import BadMetadata, InvalidArgument, ShardError, ShardIOError
 from shard_format.sources import read_file
 from wshard._episode import Episode
 
@@ -37,6 +37,8 @@ KINDS: Final[tuple[Kind, ...]] = (
     *("kept", "renamed", "cast", "reordered", "decoded", "filled", "dropped"),
 )
 """What can become of a field, from nothing to everything lost."""
+LAST: Final = " after the last step"
+"""How the name of a block ends in a note about the entry that is not a step."""
 VIDEO: Final = ("keep", "decode", "encode")
 _HEAD_BYTES: Final = 1024
 _MOST_JSON: Final = 256 << 20
@@ -93,6 +95,10 @@ class Notes:
         """The field is not there any more."""
         self._add("dropped", name, why)
 
+    def dropped_last(self, block: str, why: str) -> None:
+        """The entry of a block after the last step is not there any more; the others are."""
+        self.dropped(f"{block}{LAST}", why)
+
     def _add(self, kind: Kind, name: str, detail: str) -> None:
         self.add(FieldChange(kind, name, detail))
 
@@ -144,6 +150,8 @@ class Probe:
     def __init__(self, path: str) -> None:
         self.path = path
         self.is_folder = os.path.isdir(path)
+        self.damage: ShardError | None = None
+        """Why a file in it could not be read, if a format is known by that file."""
         if not self.is_folder and not os.path.exists(path):
             raise ShardIOError.wrap(
                 FileNotFoundError(2, "No such file or directory"), "cannot read", path
@@ -174,14 +182,20 @@ class Probe:
         try:
             with open_hdf5(self.path) as file:
                 return frozenset(name for name in file if isinstance(name, str))
+        except ShardError as error:
+            self.damage = self.damage or error
+            return frozenset()
         except (OSError, RuntimeError, ValueError, KeyError):
             return frozenset()
 
     def json(self, *parts: str) -> dict[str, Any]:
-        """A JSON object in a file below the folder; empty if the file is missing or something else."""
+        """A JSON object in a file below the folder; empty if the file is missing, damaged or something else."""
         try:
             found = read_json(os.path.join(self.path, *parts))
-        except (ShardIOError, BadMetadata):
+        except ShardIOError:
+            return {}
+        except BadMetadata as error:
+            self.damage = self.damage or error
             return {}
         return found if isinstance(found, dict) else {}
 

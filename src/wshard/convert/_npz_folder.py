@@ -104,7 +104,7 @@ _MEMBERS: Final = {
 def recognises(probe: Probe) -> bool:
     """Whether it is an `.npz` or `.npy` file, or a folder with some."""
     if not probe.is_folder:
-        return probe.head.startswith(_NPY_MAGIC) or _holds_arrays(probe.path, probe.head)
+        return probe.head.startswith(_NPY_MAGIC) or _holds_arrays(probe, probe.path, probe.head)
     for name in sorted(probe.names):
         path = os.path.join(probe.path, name)
         try:
@@ -113,18 +113,20 @@ def recognises(probe: Probe) -> bool:
                     return True
             elif name.endswith((".npz", ".npy")):
                 head = read_file(path, 8)
-                return head.startswith(_NPY_MAGIC) or _holds_arrays(path, head)
+                if head.startswith(_NPY_MAGIC) or _holds_arrays(probe, path, head):
+                    return True
         except (OSError, ShardError):
             continue
     return False
 
 
-def _holds_arrays(path: str, head: bytes) -> bool:
+def _holds_arrays(probe: Probe, path: str, head: bytes) -> bool:
     if not is_zip(head):
         return False
     try:
         file = NpzFile(path)
-    except ShardError:
+    except ShardError as error:
+        probe.damage = probe.damage or error
         return False
     found = bool(file.names)
     file.close()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from shard_format.errors import InvalidArgument
 from shard_format.listing import natural_key
+from wshard._channels import is_frames
 from wshard._files import save_wshard
 from wshard._formats import load_wshard
 from wshard._journal import MAGIC as JOURNAL_MAGIC
@@ -17,15 +20,16 @@ from wshard.convert._arrays import channel_of, note_pixels
 from wshard.convert._model import DatasetReader, DatasetWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from wshard._channels import Channel
     from wshard._episode import Episode
     from wshard.convert._model import Notes, Probe, ReadOptions, WriteOptions
 
 SUFFIX = ".wshard"
-# Files of episodes, their sidecars and recordings.
-_OWN = (SUFFIX, f"{SUFFIX}.lanes", f"{SUFFIX}.partial")
+# What belongs to an episode: its file, its sidecar, its overview, and the recording that it came from.
+_OWN = (SUFFIX, f"{SUFFIX}.lanes", f"{SUFFIX}.overview", f"{SUFFIX}.partial")
+_VIDEO: Final = "h264:crf=23"
 
 
 def recognises(probe: Probe) -> bool:
@@ -44,7 +48,8 @@ class OwnReader(DatasetReader):
         if os.path.isdir(path):
             names = os.listdir(path)
             found = [name for name in names if name.endswith(SUFFIX)]
-            self.strays = sorted(name for name in names if not name.endswith(_OWN))
+            own = {f"{name.removesuffix(SUFFIX)}{ending}" for name in found for ending in _OWN}
+            self.strays = sorted(set(names) - own)
             self._files = [os.path.join(path, name) for name in sorted(found, key=natural_key)]
 
     def names(self) -> Sequence[str]:
@@ -82,10 +87,32 @@ class OwnWriter(DatasetWriter):
         path = os.path.join(self.path, f"{file_name(episode.id)}{SUFFIX}")
         if os.path.exists(path):
             raise InvalidArgument("two episodes have the same id", path=path, entry=episode.id)
-        save_wshard(episode, path, profile="training", fsync=False)
+        codecs = cameras_to_encode(episode) if self.options.video == "encode" else {}
+        save_wshard(episode, path, codecs or None, profile="training", fsync=False)
+        note_encoded(codecs, notes)
 
     def finish(self) -> None:
         pass
+
+
+def cameras_to_encode(episode: Episode) -> dict[str, str]:
+    """The codec for each camera that is pixels in colour. Depth stays as it is: a lossy codec would make other distances
+    of it."""
+    return {
+        name: _VIDEO
+        for name, channel in episode.blocks()
+        if channel.layout == "dense"
+        and is_frames(channel)
+        and channel.dtype == np.uint8
+        and len(channel.step_shape) == 3
+        and channel.step_shape[2] == 3
+    }
+
+
+def note_encoded(codecs: Mapping[str, str], notes: Notes) -> None:
+    """Notes the cameras that were encoded."""
+    for name, codec in codecs.items():
+        notes.decoded(name, f"encoded as {codec}, lossy")
 
 
 def file_name(episode_id: str) -> str:

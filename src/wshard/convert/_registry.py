@@ -115,12 +115,15 @@ def detect(path: str | os.PathLike[str]) -> Format:
 
     Raises:
         InvalidArgument: it is in none of the formats that can be read; says what it looks like.
+        ShardError: the file by which a format is known is damaged.
     """
     location = os.fspath(path)
     probe = Probe(location)
     for form in readable():
         if module_of(form).recognises(probe):
             return form
+    if probe.damage is not None:
+        raise probe.damage
     error = InvalidArgument(
         "not a dataset in a format that can be read",
         path=location,

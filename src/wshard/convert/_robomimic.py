@@ -640,7 +640,8 @@ class DemoWriter:
         if channel.has_own_clock or channel.length not in steps:
             notes.dropped(block, "it has another clock than the steps")
         elif isinstance(channel, TextChannel):
-            if block != f"signal/{_LANGUAGE}" or not self._is_task(channel):
+            is_short = channel.length == self._length
+            if block != f"signal/{_LANGUAGE}" or not (is_short and self._is_task(channel)):
                 self._write_text(self._paths.get(block, _default_path(block)), channel[:], block)
         elif isinstance(channel, RaggedChannel):
             notes.dropped(block, "steps have different numbers of items")

@@ -91,7 +91,8 @@ def recognises(probe: Probe) -> bool:
                 head = read_file(path, 1024)
             except ShardError:
                 continue
-            return head.startswith(b"PAR1") or _looks_like_csv(path, head)
+            if head.startswith(b"PAR1") or _looks_like_csv(path, head):
+                return True
     return False
 
 
@@ -111,6 +112,8 @@ class RowRun(NamedTuple):
     stop: int
     key: str
     """What the table calls it."""
+    damage: ShardError | None = None
+    """Why its file cannot be read; then nobody knows which episodes are in it."""
 
 
 class TableReader(DatasetReader):
@@ -132,14 +135,23 @@ class TableReader(DatasetReader):
     def _runs(self) -> list[RowRun]:
         runs: list[RowRun] = []
         for file in self._files:
-            with _errors(file):
-                runs += self._runs_of(self._table(file))
+            runs += self._runs_in(file)
         if len({run.name for run in runs}) == len(runs):
             return runs
         return [
             run._replace(name=f"{os.path.splitext(os.path.basename(run.file))[0]}_{run.name}")
             for run in runs
         ]
+
+    def _runs_in(self, file: str) -> list[RowRun]:
+        try:
+            with _errors(file):
+                return self._runs_of(self._table(file))
+        except ShardError as error:
+            if len(self._files) == 1:
+                raise
+            stem = os.path.splitext(os.path.basename(file))[0]
+            return [RowRun(stem, file, 0, 0, stem, error)]
 
     def _runs_of(self, table: _StepTable) -> list[RowRun]:
         column = next((name for name in EPISODE if name in table.names), None)
@@ -172,6 +184,8 @@ class TableReader(DatasetReader):
 
     def read(self, number: int, notes: Notes) -> Episode:
         run = self._runs[number]
+        if run.damage is not None:
+            raise run.damage
         with _errors(run.file):
             table = self._table(run.file)
             for key in table.dropped:

@@ -73,7 +73,8 @@ def recognises(probe: Probe) -> bool:
     try:
         with zipfile.ZipFile(probe.path) as archive:
             names = frozenset(archive.namelist())
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        probe.damage = BadValue(f"the zip file is damaged: {error}", path=probe.path)
         return False
     return not names.isdisjoint((f"{ENDS}/.zarray", f"{ENDS}/zarr.json"))
 

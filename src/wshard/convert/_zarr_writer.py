@@ -132,10 +132,7 @@ class ZarrWriter(DatasetWriter):
                 notes.kept(block, name)
                 note_pixels(channel, block, notes)
                 if channel.length > length:
-                    notes.dropped(
-                        f"{block} after the last step",
-                        "the layout has one observation for each action",
-                    )
+                    notes.dropped_last(block, "the layout has one observation for each action")
                 if channel.dtype_name is DType.BFLOAT16:
                     notes.cast(block, "bf16", "float32", "Zarr format 2 has no such type")
         for address in episode.parts:

@@ -139,6 +139,9 @@ class LeRobotReader(DatasetReader):
         if statistics:
             found["statistics"] = strict_json(statistics)
             notes.kept("stats", "metadata/statistics")
+        stated, held = self._info.fields.get("total_episodes"), len(self._meta.entries)
+        if stated not in (None, held):
+            notes.dropped("episodes", f"the dataset states {stated} episodes and holds {held}")
         for name in self._meta.unread:
             notes.dropped(name, "it is about the dataset, and episodes do not have it")
         if self._meta.unused_tasks:

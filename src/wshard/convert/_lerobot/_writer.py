@@ -87,7 +87,7 @@ _STANDARD: Final = (
 )
 _METADATA: Final = ("task", "tasks", "success", "split", "lerobot", "dataset", "statistics")
 _NO_PLACE: Final = "the format has no field for it"
-_NO_LAST: Final = "what was seen after the last step: there is one row for each action"
+_NO_LAST: Final = "there is one row for each action"
 _ONE_DATASET: Final = "a dataset has one set of facts, and the first episode has others"
 _ONE_SHAPE: Final = "a dataset has the same features in all episodes, and the first has others"
 
@@ -279,7 +279,7 @@ class LeRobotWriter(DatasetWriter):
             found[column.name] = channel
             self._note_kept(column, channel, block, notes)
             if channel.length > episode.length:
-                notes.dropped(f"{block}[T]", _NO_LAST)
+                notes.dropped_last(block, _NO_LAST)
         for name, column in self._columns.items():
             if name not in found and column.address is not None:
                 notes.filled(name, "zeros: the episode does not have this feature")
@@ -394,7 +394,7 @@ class LeRobotWriter(DatasetWriter):
             for name in unwritten_fields(channel, restored):
                 notes.dropped(f"{block}: {name}", _NO_PLACE)
             if channel.length > length:
-                notes.dropped(f"{block}[T]", _NO_LAST)
+                notes.dropped_last(block, _NO_LAST)
         elif isinstance(task, str):
             texts = [task] * length
             notes.kept("metadata/task", "task_index")
@@ -545,7 +545,10 @@ class LeRobotWriter(DatasetWriter):
         if self._table is not None:
             self._table.close()
         if not self._episodes:
-            raise InvalidArgument("a LeRobot dataset needs at least one episode", path=self.path)
+            raise InvalidArgument(
+                "a LeRobot dataset needs at least one episode with steps",
+                hint="channels with clocks of their own become steps with ep.align()",
+            )
         self._write_texts(TASKS, "task", list(self._tasks))
         if self._subtasks is not None:
             self._write_texts(SUBTASKS, "subtask", self._subtasks)
@@ -659,13 +662,7 @@ class LeRobotWriter(DatasetWriter):
             )
             self._table = self._parquet.ParquetWriter(path, schema, compression="snappy")
         columns = [
-            arrow.array(
-                [
-                    value.tolist() if isinstance(value, np.ndarray) else value
-                    for value in (row.get(field.name) for row in self._rows)
-                ],
-                field.type,
-            )
+            arrow.array([_plain(row.get(field.name)) for row in self._rows], field.type)
             for field in self._table.schema
         ]
         self._table.write_table(arrow.Table.from_arrays(columns, schema=self._table.schema))
@@ -714,6 +711,13 @@ def _extras(episode: Episode) -> dict[str, Any]:
     extras = own.get("episode") if isinstance(own, dict) else None
     found = extras if isinstance(extras, dict) else {}
     return {name: value for name, value in found.items() if is_more(name)}
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - what a row of a table holds
+    """What pyarrow takes. It makes floats of large integers only if they are floats already."""
+    if not isinstance(value, np.ndarray):
+        return value
+    return (value.astype(np.float64) if value.dtype == np.uint64 else value).tolist()
 
 
 def _is_scalar(value: object) -> bool:
