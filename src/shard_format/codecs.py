@@ -137,7 +137,7 @@ def check_sizes(codec: Codec, disk_size: int, orig_size: int, limits: Limits) ->
             found=f"{orig_size} bytes",
             rule="S-CMP-2",
             hint="pass limits=Limits(max_decompressed_bytes=…) if you trust the file",
-            command="give --max-decompressed SIZE if you trust the file",
+            command="pass --max-decompressed SIZE if you trust the file",
         )
     if disk_size == 0:
         raise BadCompression("a compressed entry has no stored bytes", rule="S-CMP-4")

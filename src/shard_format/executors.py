@@ -86,7 +86,7 @@ def make_executor(
             "an address is that of a Ray cluster",
             found=repr(address),
             hint='pass engine="ray"',
-            command="give --engine ray",
+            command="pass --engine ray",
         )
     return LocalExecutor(jobs)
 

@@ -169,7 +169,7 @@ def stored_identity(reader: ShardReader) -> Identity | None:
             expected="1 or 2",
             found=str(version)[:80],
             rule="S-IDN-4",
-            hint="a newer release may know it",
+            hint="a newer version of shard-format may read it",
         )
     role, schema = (fields.get("role"), fields.get("schema")) if version == 2 else (None, None)
     if (

@@ -350,7 +350,7 @@ def _unsafe(uri: str, why: str, folder: str | None) -> UnsafePath:
         path=folder,
         rule="S-MAN-4",
         hint="pass allow_outside=True if you trust the manifest",
-        command="give --allow-outside if you trust the manifest",
+        command="pass --allow-outside if you trust the manifest",
     )
 
 

@@ -327,7 +327,7 @@ class Plan:
         ):
             if saved[name] != mine:
                 raise InvalidArgument(
-                    f"the state has another {name} than this plan",
+                    f"the state has a different {name} than this plan",
                     expected=mine,
                     found=saved[name],
                     hint=f"{hint}: the order would not be the same",

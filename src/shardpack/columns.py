@@ -499,7 +499,7 @@ def _order(
             expected=f"the key {shorten(main[place].key)} as number {place}",
             found=shorten(other[place].key),
             hint='pass align="key", or sort the shards',
-            command="give --align key",
+            command="pass --align key",
         )
     order = np.empty(len(hashes), np.int64)
     order[found] = np.arange(len(found))
@@ -584,7 +584,7 @@ def overlay(
                     f"update {number} has keys that the main dataset does not have",
                     found=f"{others.size}: {_named(update, others)}",
                     hint="pass add=True to add them",
-                    command="give --add to add them",
+                    command="pass --add to add them",
                 )
             for at in others.tolist():
                 key = update[at].key

@@ -305,7 +305,7 @@ class _PackRun:
         self._samples += 1
         if work.keys is not None and record.key not in work.keys:
             raise InvalidArgument(
-                f"make returned another key than key, for {work}",
+                f"make returned a different key than key, for {work}",
                 path=self._name,
                 expected=" or ".join(map(shorten, work.keys)),
                 found=shorten(record.key),

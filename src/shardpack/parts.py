@@ -107,7 +107,7 @@ def commit(
             "there are shards of this name already",
             path=existing[0],
             hint="pass overwrite=True to replace them",
-            command="give --force to replace them",
+            command="pass --force to replace them",
         )
     rows, moves = _renamed(found, name)
     if len(rows) > MOST_SHARDS:

@@ -175,7 +175,7 @@ class RecordWriter(ABC):
 
         Args:
             record: of any shard.
-            key: another key than its own.
+            key: a key other than its own.
             check: False skips the checksums of its entries.
         """
         entries = record.stored_entries(check=check)
@@ -296,7 +296,7 @@ class ShardPackWriter(RecordWriter):
                 problem,
                 path=self.name,
                 hint="pass overwrite=True to replace it, or append=True to continue after its records",
-                command="give --force to replace it",
+                command="pass --force to replace it",
             )
 
     @property

@@ -134,7 +134,7 @@ class ShardWriterSet(RecordWriter):
                 "there are shards of this name already",
                 path=existing[0],
                 hint="pass append=True to continue after them, or overwrite=True to replace them",
-                command="give --force to replace them",
+                command="pass --force to replace them",
             )
         elif existing:
             self._keep(existing)
@@ -262,7 +262,7 @@ class ShardWriterSet(RecordWriter):
                 path=self.output,
                 expected=f"at most {' and '.join(limits)}",
                 hint="name a set of shards, such as 'train-%06d.shardpack'",
-                command=f"give --output {stem}-%06d{suffix}, or a larger --shard-size",
+                command=f"pass --output {stem}-%06d{suffix}, or a larger --shard-size",
             )
         self._finish_shard()
         return self._start_shard()

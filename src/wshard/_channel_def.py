@@ -150,7 +150,7 @@ class RecordedChannel:
         if array.shape == self.shape:
             return converted
         raise InvalidArgument(
-            "a value has another shape than its channel",
+            "a value has a different shape than its channel",
             entry=self.block,
             expected=f"{list(self.shape)}",
             found=f"{list(array.shape)}",
@@ -181,7 +181,7 @@ class RecordedChannel:
         if array.ndim and array.shape[1:] == self.shape:
             return array
         raise InvalidArgument(
-            "a value has another shape than its channel",
+            "a value has a different shape than its channel",
             entry=self.block,
             expected=f"[{', '.join(('items', *map(str, self.shape)))}]",
             found=f"{list(array.shape)}",

@@ -624,7 +624,7 @@ class Episode(Strict):
         block = clock.source
         if block is not None and block.nbytes != self.length * clock.step_bytes:
             raise SizeMismatch(
-                "the clock of the steps has another length than the episode",
+                "the clock of the steps has a different length than the episode",
                 path=block.path,
                 entry=block.name,
                 expected=f"{self.length} values of {clock.step_bytes} bytes",

@@ -343,10 +343,10 @@ def _check_ground_truth(path: str, sidecars: list[str], old: Episode, new: Episo
             changed += [name for name in names if name in new.origin.reader]
     if changed:
         raise InvalidArgument(
-            "the episode has sidecars, which belong to what it held before",
+            "the episode has sidecars that belong to its previous content",
             path=path,
             entry=changed[0],
-            found=f"{len(sidecars)} sidecars",
+            found=", ".join(map(os.path.basename, sidecars)),
             hint="merge them into the file first with wshard.compact, remove them with wshard.remove_lane, "
             "or save under another name",
         )

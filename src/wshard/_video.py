@@ -343,7 +343,7 @@ class VideoChannel(Channel):
         frames = self.frames_source
         if frames is not None and frames.nbytes != 16 * packets:
             raise SizeMismatch(
-                "the index of frames has another length than the packets",
+                "the index of frames has a different length than the packets",
                 path=frames.path,
                 entry=frames.name,
                 expected=f"{16 * packets} bytes for {packets} packets",
@@ -443,7 +443,7 @@ class VideoChannel(Channel):
     def read_steps_into(self, start: int, out: NDArray[Any]) -> None:
         if out.shape[1:] != self.step_shape or out.dtype != self.dtype:
             raise InvalidArgument(
-                "the array has another form than the channel",
+                "the array has a different form than the channel",
                 entry=self.block or self.name,
                 expected=f"{self.dtype_name} [steps, {', '.join(map(str, self.step_shape))}]",
                 found=f"{out.dtype} {list(out.shape)}",

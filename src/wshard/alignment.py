@@ -180,7 +180,7 @@ def unit_mistake(times_ns: NDArray[np.int64], span_ns: tuple[int, int]) -> tuple
 def check_unit(
     times_ns: NDArray[np.int64], span_ns: tuple[int, int] | None, otherwise: str
 ) -> None:
-    """Refuses a clock that seems to count time in another unit than the steps.
+    """Refuses a clock that seems to count time in a different unit than the steps.
 
     Args:
         times_ns: the clock of a channel.
@@ -194,7 +194,7 @@ def check_unit(
     if mistake is not None:
         problem, mend = mistake
         raise InvalidArgument(
-            f"the clock of the channel has another unit than the episode: {problem}",
+            f"the clock of the channel has a different unit than the episode: {problem}",
             hint=f"run `wshard doctor FILE`; mend it with `{mend}` and save the episode; {otherwise}",
         )
 

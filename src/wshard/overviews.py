@@ -203,7 +203,7 @@ class OverviewFile(Mapping[str, Overview]):
 
         Raises:
             EntryNotFound: no overview of this block fits the episode.
-            SizeMismatch: it has another size than it must have, or another rule is broken; the episode can be read.
+            SizeMismatch: it has a different size than it must have, or another rule is broken; the episode can be read.
         """
         entry = f"overview/{name}"
         if name not in self:
@@ -241,7 +241,7 @@ class OverviewFile(Mapping[str, Overview]):
         found = self._reader.row_of(entry).orig_size
         if found != expected:
             raise SizeMismatch(
-                "the overview has another size than its channel asks for",
+                "the overview has a different size than its channel asks for",
                 expected=f"{expected} bytes: mean, minimum and maximum of {block.values} values in "
                 f"{block.buckets} buckets",
                 found=f"{found} bytes",

@@ -300,7 +300,7 @@ def recover(
             "an episode with this name exists",
             path=target,
             hint="pass out= to save the recording elsewhere",
-            command="give -o OUT to save the recording elsewhere",
+            command="pass -o OUT to save the recording elsewhere",
         )
     if os.path.exists(target) and os.path.samefile(target, location):
         raise InvalidArgument("cannot save over the journal itself", path=target)

@@ -212,7 +212,7 @@ def dequantize_delta(
     Scales that are NaN or infinite give what multiplication gives.
 
     Raises:
-        InvalidArgument: `quantized` are not integers, or `scales` has another shape than
+        InvalidArgument: `quantized` are not integers, or `scales` has a different shape than
             [⌈T/window_size⌉, ...].
     """
     codes = _numbers(quantized, "quantized")

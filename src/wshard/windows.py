@@ -86,7 +86,7 @@ class ChannelSpec(NamedTuple):
             raise _not_for_windows(self.name, channel)
         if channel.dtype_name.numpy_dtype != self.dtype or tuple(channel.step_shape) != self.shape:
             raise InvalidArgument(
-                "an episode has another kind of channel than the others",
+                "an episode has a different kind of channel than the others",
                 entry=self.name,
                 expected=f"{self.dtype} {list(self.shape)}",
                 found=f"{channel.dtype_name} {list(channel.step_shape)}",

@@ -182,7 +182,7 @@ class TestVerify:
         assert result.code == Exit.FINDING
         assert "limit_exceeded" in result.out
         advice = wshard("doctor", path, "--max-decompressed", "4K").out
-        assert "    do: give --max-decompressed SIZE if you trust the file\n" in advice
+        assert "    do: pass --max-decompressed SIZE if you trust the file\n" in advice
         assert wshard("verify", path, "--max-decompressed", "2G").code == Exit.OK
 
     def test_a_file_of_another_kind_is_named(self, wshard: Run, tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ class TestChecking:
             (lambda rows, _: rows[2].update(length_T=3), "chunk 2 has another length"),
             (lambda rows, _: rows[2].update(total_chunks=4), "another number of chunks"),
             (lambda _, fields: fields.update(total_chunks=4), "missing at the end"),
-            (lambda _, fields: fields.update(total_timesteps=13), "another length in all"),
+            (lambda _, fields: fields.update(total_timesteps=13), "a different total length"),
         ],
     )
     def test_breaks_are_named(self, manifest: ChunkManifest, change: Any, words: str) -> None:  # noqa: ANN401 - a function

@@ -215,7 +215,7 @@ SHARD = arg.Command(
 explain what is wrong with files and what to do
 
 Also works on files that do not open: shows the header, which field is wrong, and how many
-entries can still be read. Says what could be stored better. Warnings and advice do not change the
+entries can still be read. Suggests better ways to store the data. Warnings and advice do not change the
 exit code without --strict.
 
 shard doctor data.shard           # one file
@@ -244,7 +244,7 @@ say what is wrong or odd, and what to do
 
 Checks everything that 'wshard verify' checks, and looks for what is allowed but likely to
 cause problems: clocks that jump, dead dimensions, NaN, frozen cameras, lanes without a description. Warnings
-do not change the exit code without --strict. Of a folder, also names the temporary files that killed
+do not change the exit code without --strict. For a folder, also names the temporary files that killed
 writers left; never removes recordings (*.wshard.partial), which 'wshard recover' saves.
 
 wshard doctor ep_001.wshard                                   # one episode

@@ -167,6 +167,6 @@ schema section.
 shard identity *.shard > IDENTITIES       # a list
 shard identity --check IDENTITIES         # compare with it later
 shard identity --entries data.shard       # the hash of every entry, too
-shard identity --sign key.pem data.shard  # writes data.shard.sig
+shard identity --sign key.pem data.shard  # writes a .sig file beside it
 """,
 )

@@ -58,7 +58,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
     if output is None:
         raise InvalidArgument(
             "only the statistics of one folder have a default name",
-            hint="give -o OUT to say where to write them",
+            hint="pass -o OUT to say where to write them",
         )
     shares = args.quantiles or DEFAULT_QUANTILES
     ds = EpisodeDataset(folder if folder is not None else args.paths, window=1)

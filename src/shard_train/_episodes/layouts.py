@@ -199,7 +199,7 @@ class StepLayout:
         for key in self.asked:
             if key not in STEP_KEYS and all(want.key != key for want in found):
                 raise InvalidArgument(
-                    "delta_timestamps names a channel by another key than items have",
+                    "delta_timestamps names a channel by a different key than items have",
                     entry=key,
                     expected=", ".join(sorted(want.key for want in found)),
                 )

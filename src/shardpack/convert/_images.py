@@ -90,7 +90,7 @@ def from_image_folder(
             entry=left_out[0],
             found=f"{len(left_out)} files",
             hint="others='skip' leaves them out",
-            command="give --skip-others to leave them out",
+            command="pass --skip-others to leave them out",
         )
     if not samples:
         raise InvalidArgument("the folder holds no images", path=root)

@@ -171,7 +171,7 @@ def _samples(
                     offset=member.offset,
                     expected="a name such as 'folder/key.ending'",
                     hint="orphans='skip' leaves such members out",
-                    command="give --skip-orphans to leave them out",
+                    command="pass --skip-orphans to leave them out",
                 )
             left_out.append(member.name)
             continue
@@ -262,7 +262,7 @@ def to_tar(
             "there is a file of this name already",
             path=existing[0],
             hint="pass overwrite=True to replace it",
-            command="give --force to replace it",
+            command="pass --force to replace it",
         )
     if existing and pattern is not None:
         replacement = Replacement(*os.path.split(pattern), fsync=fsync)
@@ -334,7 +334,7 @@ def _members(
                 entry=name,
                 expected="no dot in the last part of the key, no slash in the name of an entry",
                 hint="pass exact=False if you do not read it back",
-                command="give --inexact if you will not read it back",
+                command="pass --inexact if you will not read it back",
             )
     return files
 

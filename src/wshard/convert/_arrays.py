@@ -442,7 +442,7 @@ class EncodedFrames:
             frame = self._decode(step)
             if frame.shape != self.shape[1:] or frame.dtype != self.dtype:
                 raise InvalidArgument(
-                    "a picture has another size than the first one",
+                    "a picture has a different size than the first one",
                     path=self._path,
                     entry=f"{self._name}, step {step}",
                     expected=f"{self.dtype}{list(self.shape[1:])}",

@@ -129,7 +129,7 @@ class WorkFolder:
         changed = [key for key in wanted if found.get(key) != wanted[key]]
         if changed:
             raise InvalidArgument(
-                "the earlier conversion was another one",
+                "the earlier conversion was a different one",
                 path=self.path,
                 expected=f"{changed[0]}: {found.get(changed[0])!r}",
                 found=repr(wanted[changed[0]]),
