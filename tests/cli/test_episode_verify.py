@@ -240,7 +240,7 @@ class TestDoctor:
     def test_a_misspelled_code_is_wrong_use(self, wshard: Run, episode: Path) -> None:
         result = wshard("doctor", "--ignore", "not_finit", episode)
         assert result.code == Exit.USAGE
-        assert "did you mean not_finite?" in result.err
+        assert "did you mean 'not_finite'" in result.err
 
     def test_a_folder_ends_with_a_summary_by_code(self, wshard: Run, folder: Path) -> None:
         result = wshard("doctor", folder, "--jobs", "2")

@@ -126,20 +126,17 @@ def _with_episodes(arguments: Sequence[str]) -> list[str]:
 
 def _ignored(arguments: Sequence[str]) -> frozenset[str]:
     from shard_cli.exits import EXPLANATIONS
-    from shard_format.errors import InvalidArgument
+    from shard_format.errors import InvalidArgument, did_you_mean
     from wshard.doctor import CODES
 
     codes = [code.strip() for argument in arguments for code in argument.split(",")]
     known = sorted({*EXPLANATIONS, *CODES})
     for code in codes:
         if code not in known:
-            import difflib
-
-            near = difflib.get_close_matches(code, known, 1)
             raise InvalidArgument(
                 "--ignore takes codes of findings",
                 found=repr(code),
-                hint=f"did you mean {near[0]}?" if near else "the code comes before each finding",
+                hint=did_you_mean(code, known) or "the code comes before each finding",
             )
     return frozenset(codes)
 

@@ -155,16 +155,13 @@ def _columns_argument(text: str) -> list[str]:
 
 def _check_names(names: list[str], episodes: Sequence[EpisodeInfo]) -> None:
     """Raises for a name that is a field of no episode."""
-    import difflib
-
-    from shard_format.errors import InvalidArgument
+    from shard_format.errors import InvalidArgument, did_you_mean
     from wshard.catalogue import FIELDS
 
-    known = {*FIELDS, *(key for episode in episodes for key in episode.metadata)}
+    known = sorted({*FIELDS, *(key for episode in episodes for key in episode.metadata)})
     for name in names:
         if name not in known and episodes:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}"
+            hint = did_you_mean(name, known) or f"they have {', '.join(known)}"
             raise InvalidArgument(f"no episode has a field {name!r}", hint=hint)
 
 
