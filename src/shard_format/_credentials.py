@@ -129,7 +129,7 @@ def _from_profile(known: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ProfileCredentials:
-    """Gives obstore the keys of a profile. Keys that expire are read again: whatever renews them writes the file anew."""
+    """Gives obstore the keys of a profile. Keys that expire are read again from the file, which another tool renews."""
 
     profile: str
 

@@ -490,7 +490,7 @@ class RayExecutor(Executor):
                 raise ShardIOError(
                     f"cannot connect to a Ray cluster: {error}",
                     found=address,
-                    hint="give the address that 'ray start --head' printed, and its token if there is one",
+                    hint="pass the address that 'ray start --head' printed, and its token if there is one",
                 ) from error
         self.jobs = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
 

@@ -204,9 +204,9 @@ def verify_identity(
     hashes: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Identity:
-    """Recomputes the identity and compares it; returns it if it fits.
+    """Recomputes the identity and compares it; returns it if it matches.
 
-    The result says which version fits. Version 1 does not cover the role and the schema section: in a file that
+    The result says which version matches. Version 1 does not cover the role and the schema section: in a file that
     others could change, do not rely on them.
 
     Args:

@@ -238,7 +238,7 @@ class CombinedDataset(ABC):
 
     @property
     def edits(self) -> tuple[Any, ...]:
-        """What makes its records others than those of the first dataset, besides the datasets; for fingerprints."""
+        """What changes its records, besides the datasets themselves; for fingerprints."""
         return ()
 
     def records_by_shard(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
@@ -412,7 +412,8 @@ def join(*columns: Samples | Mapping[str, Samples], align: str = "order") -> Com
             per record for each column whose order differs.
 
     Raises:
-        InvalidArgument: a key is missing in a column, or only there, or elsewhere; the message names keys.
+        InvalidArgument: a key is missing from a column, is only in one column, or is at another place; the message
+            names keys.
     """
     if align not in ("order", "key"):
         raise InvalidArgument("unknown align", expected="'order' or 'key'", found=repr(align))

@@ -82,8 +82,8 @@ def open(
             have (`ulimit -n`) are in use; others are opened again on demand.
 
     Raises:
-        ShardError: a file is missing or breaks a rule. Only the first shard is opened now, of a set file none; the
-            others may fail later, when you first need them.
+        ShardError: a file is missing or breaks a rule. Only the first shard is opened now, or none if you pass a set
+            file; the others may fail later, when you first need them.
     """
     return Dataset(shards, limits=limits, storage_options=storage_options, max_open=max_open)
 

@@ -421,7 +421,7 @@ class StepSchema:
                         "a step has a field that the first step lacked",
                         path=self._path,
                         entry=block,
-                        hint="give it at every step, from the first one on",
+                        hint="pass it at every step, from the first one on",
                     )
                 continue
             try:

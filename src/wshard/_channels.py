@@ -178,7 +178,7 @@ class Channel(Strict):
         self, dtype: str | DType | None, shape: Sequence[int] | None, data: ArrayLike | None
     ) -> None:
         if data is None:
-            raise InvalidArgument("a channel needs data", hint="give an array as data=")
+            raise InvalidArgument("a channel needs data", hint="pass an array as data=")
         array, self.dtype_name = convert(
             as_array(data), None if dtype is None else DType.parse(dtype)
         )
@@ -668,7 +668,7 @@ class RaggedChannel(Channel):
         **fields: Any,  # noqa: ANN401 - the arguments of Channel
     ) -> None:
         if (data is None) == (values is None) or (values is None) != (offsets is None):
-            raise InvalidArgument("give either data, or values and offsets", entry=name or None)
+            raise InvalidArgument("pass either data, or values and offsets", entry=name or None)
         given: Any = data
         if offsets is not None:
             given = _Items(values, np.ascontiguousarray(offsets, dtype=np.int64))

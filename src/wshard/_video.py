@@ -563,7 +563,7 @@ class VideoChannel(Channel):
             raise InvalidArgument(
                 "a video file needs a rate",
                 entry=self.name,
-                hint="give fps=…, or set sampling_rate_hz",
+                hint="pass fps=…, or set sampling_rate_hz",
             )
         index = self.index
         first, end = index.needed(0, self._length)

@@ -170,9 +170,9 @@ class PartialEpisode(Episode):
 
 
 def open_partial(path: str | os.PathLike[str]) -> PartialEpisode:
-    """Opens a recording that is not finished, as far as it is on disk now; values are read when they are used.
+    """Opens an unfinished recording, up to what is on disk now; values are read when you use them.
 
-    The recorder may continue meanwhile: `refresh` reads what it has added.
+    The recorder may continue while you read: `refresh` reads what it has added.
 
     Args:
         path: the journal, `….partial`, or the name that the episode will have; any file of a recording in

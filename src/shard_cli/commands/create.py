@@ -185,7 +185,7 @@ class _InputFiles:
                 raise InvalidArgument(
                     "a symbolic link to a folder is not followed",
                     path=path,
-                    hint="give the folder itself, or put a / behind the link",
+                    hint="pass the folder itself, or put a / behind the link",
                 )
             self._add_folder(path, prefix + (f"{name}/" if name else ""))
         elif stat.S_ISSOCK(mode) or stat.S_ISBLK(mode):

@@ -62,7 +62,7 @@ def _check_usage(args: argparse.Namespace) -> None:
     from shard_format.errors import InvalidArgument
 
     if bool(args.files) == (args.check is not None):
-        raise InvalidArgument("give files, or a list with --check")
+        raise InvalidArgument("pass files, or a list with --check")
     if args.check is not None and args.sign is not None:
         raise InvalidArgument("--check and --sign exclude each other")
     if args.output is not None and (args.sign is None or len(args.files) != 1):

@@ -99,7 +99,7 @@ def _recover(
     if state in _REASONS and not (state == "recovered" and args.force):
         if is_one:
             raise InvalidArgument(
-                _REASONS[state], path=journal, hint="pass --output to save what is there by now"
+                _REASONS[state], path=journal, hint="pass --output to save what is there so far"
             )
         results.append({"file": journal, "state": state})
         console.said(f"{printable(journal)}: {_REASONS[state]}")

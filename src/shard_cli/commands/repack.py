@@ -209,7 +209,7 @@ def _run_episode(args: argparse.Namespace, console: Console) -> Exit:
             raise InvalidArgument(
                 "a manifest cannot be replaced by its episode: the chunks would remain",
                 path=origin.path,
-                hint="give another OUT for one file with everything",
+                hint="pass another OUT for one file with everything",
             )
         if args.overview:
             require_encoder(one for one in episode.observations.values() if is_camera(one))

@@ -191,7 +191,7 @@ def _samples(
                 offset=member.offset,
                 expected=f"at most {most} bytes",
                 hint="pass max_record_bytes=… if you trust the file",
-                command="give a larger --record-size-limit if you trust the file",
+                command="pass a larger --record-size-limit if you trust the file",
             )
         entries[place[1]] = member.data
     if key is not None:
@@ -319,7 +319,7 @@ def _members(
                 f"the metadata of record {shorten(key)} cannot be stored in the tar file",
                 entry=metadata_entry,
                 hint="pass another metadata_entry",
-                command="give another --metadata-entry",
+                command="pass another --metadata-entry",
             )
         files.append((f"{key}.{metadata_entry}", memoryview(_as_json(fields, key))))
     for name, _ in files:
@@ -412,7 +412,7 @@ def members(file: BinaryIO, path: str, most: int) -> Iterator[Member]:
                 hint=None if is_extension else "pass max_record_bytes=… if you trust the file",
                 command=None
                 if is_extension
-                else "give a larger --record-size-limit if you trust the file",
+                else "pass a larger --record-size-limit if you trust the file",
             )
         if not is_extension and kind not in _FILES and kind != _FOLDER:
             raise UnsafePath(
@@ -529,7 +529,7 @@ def _check_end(file: BinaryIO, path: str, start: int) -> None:
                 "there is data after the end of the tar file",
                 path=path,
                 offset=start,
-                hint="give concatenated tar files as a list",
+                hint="pass concatenated tar files as a list",
             )
 
 

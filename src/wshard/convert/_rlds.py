@@ -109,7 +109,7 @@ class RldsReader(DatasetReader):
             raise InvalidArgument(
                 f"{FEATURES} is missing: without it the types and shapes of the values are not known",
                 path=self._folder,
-                hint="give the version folder of the dataset, such as bridge/0.1.0",
+                hint="pass the version folder of the dataset, such as bridge/0.1.0",
             )
         self._features = read_json(features_path)
         self._leaves = leaves_of(self._features, features_path)

@@ -124,7 +124,7 @@ class WorkFolder:
             raise FileThere(
                 "an earlier conversion was not finished",
                 path=self.path,
-                hint="go on with it: resume=True, --resume; or delete the folder",
+                hint="continue it with resume=True, --resume; or delete the folder",
             )
         changed = [key for key in wanted if found.get(key) != wanted[key]]
         if changed:

@@ -168,7 +168,7 @@ class TrajectoryIngestor:
         if self._dimension is None:
             raise InvalidArgument(
                 "the size of the vectors is not known",
-                hint="give dimension=, or ingest an episode, which creates the collections",
+                hint="pass dimension=, or ingest an episode, which creates the collections",
             )
         if not self._is_ready:
             for collection in (self._client.options.episodes, self._client.options.windows):

@@ -310,7 +310,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(refused.status, text, _TEXT, refused.headers)
 
     def _count_request(self) -> None:
-        # A page that nobody looks at asks for new files, too.
+        # An open page asks for new files even if nobody looks at it.
         if self.path != "/files.json":
             self.server.last_request = time.monotonic()
 
