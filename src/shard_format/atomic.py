@@ -223,7 +223,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def make_locked_folder(new_path: Callable[[], str]) -> tuple[str, int]:
-    """Makes a folder of which `is_abandoned` can tell whether this process is alive.
+    """Makes a folder for which `is_abandoned` can tell whether this process is alive.
 
     Args:
         new_path: returns a path that is not taken, another one each time.

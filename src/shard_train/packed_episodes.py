@@ -296,7 +296,7 @@ class EpisodePack:
         return len(self.reader)
 
     def _head(self, record: int) -> AnyRecord:
-        """A record, of which a remote pack fetches the head: a window needs a small part of an episode."""
+        """A record. A remote pack fetches only its head: a window needs a small part of an episode."""
         return self.reader.take([record], whole=False)[0]
 
     def entries(self, record: int) -> dict[str, int]:

@@ -139,7 +139,7 @@ class Dataset:
         return self._options if isinstance(location, str) and is_url(location) else None
 
     def _shard(self, number: int, count: int = 0) -> ShardPackReader:
-        """A shard, of which `count` records are about to be read whole."""
+        """A shard from which `count` records are about to be read whole."""
         reader = self._readers[number]
         if reader is not None:
             return reader

@@ -669,7 +669,7 @@ class _Planner:
 
 
 def _stored(channel: Channel, block: str) -> StoredBlock | None:
-    """The entry that a channel still is; what a channel gives out cannot be written, so that it is unchanged."""
+    """The stored entry that a channel still equals: arrays of a channel are read-only, so it cannot have changed."""
     source = channel.source
     if source is None or source.name != block or not hasattr(source, "copy_to"):
         return None

@@ -376,7 +376,7 @@ class Windows:
 def make_arrays(
     forms: Forms, batch: int, out: Mapping[str, NDArray[Any]] | None
 ) -> dict[str, NDArray[Any]]:
-    """Room for a batch: new arrays, of which every byte is to be written, or those of an earlier one.
+    """Room for a batch: new arrays, every byte of which must be written, or those of an earlier batch.
 
     Args:
         forms: of each item.

@@ -271,7 +271,7 @@ class TimeLookup:
 
 
 def _checked_rate(episode: Episode) -> float:
-    """The rate of an episode; refuses one that says nothing about time, of which the format assumes a rate."""
+    """The rate of an episode; refuses an episode that says nothing about time, for which the format assumes a rate."""
     origin, rate = episode.origin, episode.timebase.tick_hz
     if (rate or 0) > 0 and (
         origin is None

@@ -453,7 +453,7 @@ class EncodedFrames:
 
 
 def least_bytes(kind: Any) -> int:  # noqa: ANN401 - a pyarrow.DataType
-    """Bytes that a value of a table needs in memory at least, also where a file says that it is missing."""
+    """The least memory that a value of a table needs, even where a file says that it is missing."""
     types = require("pyarrow.types", "arrow")
     if types.is_struct(kind):
         return sum(least_bytes(field.type) for field in kind)

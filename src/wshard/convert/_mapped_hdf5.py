@@ -126,7 +126,7 @@ _MOST_IN_METADATA: Final = 4096
 
 
 def recognises(probe: Probe) -> bool:
-    """Any HDF5 file, of which reading then says that it needs a mapping."""
+    """Any HDF5 file; reading it then says that it needs a mapping."""
     return probe.is_hdf5
 
 

@@ -288,7 +288,7 @@ class RobomimicReader(DatasetReader):
         return dones
 
     def _fold(self, parts: Parts, found: Mapping[str, DatasetRows], length: int) -> set[str]:
-        """Adds observations T + 1 where `next_obs` repeats them; returns the fields that are thereby there."""
+        """Adds observations T + 1 where `next_obs` repeats them; returns the fields that this provides."""
         folded: set[str] = set()
         for field, after in found.items():
             top, _, key = field.partition("/")

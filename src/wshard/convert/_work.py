@@ -95,7 +95,7 @@ class WorkFolder:
             os.close(descriptor)
 
     def begin(self, plan: dict[str, Any], *, resume: bool) -> None:
-        """Goes on with what an earlier run left, or starts anew; then `lines` is empty.
+        """Continues what an earlier run left, or starts from nothing; then `lines` is empty.
 
         Args:
             plan: what the finished episodes depend on.

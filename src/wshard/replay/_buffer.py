@@ -462,7 +462,7 @@ class ReplayBuffer:
     # --- windows
 
     def _measured(self) -> Lengths:
-        """The lengths of the episodes, computed anew when there are others."""
+        """The lengths of the episodes, computed again when the episodes change."""
         if self._lengths is None or self._lengths.version != self._episodes.version:
             self._lengths = Lengths(self._episodes)
         return self._lengths

@@ -148,7 +148,7 @@ class SearchClient:
     ) -> None:
         self.options = options or ServerOptions()
         self.url = _checked_url(url)
-        """Of the server, without secrets."""
+        """The address of the server, without secrets."""
         if api_key is not None and not re.fullmatch(r"[\x21-\x7e]+", api_key):
             raise InvalidArgument("api_key has characters that a header cannot have")
         self._words = DIALECTS[self.options.dialect]

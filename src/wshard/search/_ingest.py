@@ -136,7 +136,7 @@ class TrajectoryIngestor:
 
     @property
     def url(self) -> str:
-        """Of the server, without secrets."""
+        """The address of the server, without secrets."""
         return self._client.url
 
     def health(self) -> bool:

@@ -142,7 +142,7 @@ class TrajectoryRetriever:
 
     @property
     def url(self) -> str:
-        """Of the server, without secrets."""
+        """The address of the server, without secrets."""
         return self._client.url
 
     def health(self) -> bool:

@@ -355,7 +355,7 @@ class ViewedFiles:
         return OpenedFile(status.st_size, version, opened)
 
     def forget(self, file: ViewedFile) -> None:
-        """Opens a URL anew the next time: its content has changed, or its server has failed."""
+        """Opens a URL again the next time: its content has changed, or its server has failed."""
         self._remote.pop(file.location)
 
     def _source_of(self, url: str) -> ByteSource:
