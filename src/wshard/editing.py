@@ -168,7 +168,7 @@ def split_episode(
     if (steps is None) == (at is None):
         raise InvalidArgument("pass either steps or at")
     if steps is not None and steps < 1:
-        raise InvalidArgument("a part has at least one step", found=steps)
+        raise InvalidArgument("a part must have at least one step", found=steps)
     length = episode.length
     borders = sorted({0, *(at or ())}) if steps is None else range(0, max(1, length), steps)
     parts = [

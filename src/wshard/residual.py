@@ -451,7 +451,7 @@ class Residual:
                 f"scales belong to {DELTA_RESIDUAL!r} and only to it", entry=channel_id
             )
         if window < 1:
-            raise InvalidArgument("a window has at least one step", entry=channel_id, found=window)
+            raise InvalidArgument("a window must have at least one step", entry=channel_id, found=window)
         self.channel_id, self.type, self.model, self.window = channel_id, type, model, window
         kind = DType.UINT8 if type == SIGN_RESIDUAL else DType.INT8
         try:

@@ -61,7 +61,7 @@ def from_image_folder(
         InvalidArgument: the folder holds no images, or holds other files.
     """
     if others not in ("error", "skip"):
-        raise InvalidArgument("unknown others", expected="'error' or 'skip'", found=repr(others))
+        raise InvalidArgument("others is not valid", expected="'error' or 'skip'", found=repr(others))
     root = os.fspath(folder)
     found = {relative: (path, is_file) for relative, path, is_file in walk(root)}
     tables = [name for name in _METADATA if name in found]

@@ -115,7 +115,7 @@ def from_tar(
         InvalidArgument: a member belongs to no sample.
     """
     if orphans not in ("error", "skip"):
-        raise InvalidArgument("unknown orphans", expected="'error' or 'skip'", found=repr(orphans))
+        raise InvalidArgument("orphans is not valid", expected="'error' or 'skip'", found=repr(orphans))
     left_out: list[str] = []
     records = 0
     locations = expand(cast("Any", tars))

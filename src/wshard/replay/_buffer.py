@@ -106,7 +106,7 @@ class ReplayBuffer:
         bounds = {"max_steps": max_steps, "max_bytes": max_bytes, "max_open": max_open}
         for name, value in bounds.items():
             if value is not None and value < 1:
-                raise InvalidArgument(f"{name} is at least 1", found=value)
+                raise InvalidArgument(f"{name} must be at least 1", found=value)
         is_owner = isinstance(folder, str | os.PathLike)
         self.folders: list[str] = (
             [os.fspath(folder)] if isinstance(folder, str | os.PathLike) else _distinct(folder)
@@ -354,7 +354,7 @@ class ReplayBuffer:
             `signal/arm`, `action/arm`.
         """
         if batch < 1 or length < 1:
-            raise InvalidArgument("batch and length are at least 1", found=f"{batch}, {length}")
+            raise InvalidArgument("batch and length must be at least 1", found=f"{batch}, {length}")
         if how not in _HOW:
             raise InvalidArgument(
                 "unknown value of how", expected=" or ".join(map(repr, _HOW)), found=repr(how)
