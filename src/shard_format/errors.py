@@ -113,7 +113,8 @@ def check_choice(name: str, value: object, allowed: Iterable[object]) -> None:
     """Refuse an argument that is not one of the allowed values."""
     choices = tuple(allowed)
     if value not in choices:
-        expected = " or ".join(map(repr, choices))
+        *first, last = map(repr, choices)
+        expected = f"{', '.join(first)} or {last}" if first else last
         raise InvalidArgument(f"unknown {name}", expected=expected, found=repr(value))
 
 

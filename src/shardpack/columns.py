@@ -18,6 +18,7 @@ from shard_format.errors import (
     EntryNotFound,
     InvalidArgument,
     ReferenceMismatch,
+    check_choice,
     shorten,
 )
 from shard_format.opening import copying_urls
@@ -415,8 +416,7 @@ def join(*columns: Samples | Mapping[str, Samples], align: str = "order") -> Com
         InvalidArgument: a key is missing from a column, is only in one column, or is at another place; the message
             names keys.
     """
-    if align not in ("order", "key"):
-        raise InvalidArgument("unknown align", expected="'order' or 'key'", found=repr(align))
+    check_choice("align", align, ("order", "key"))
     named: list[tuple[str, Samples]] = []
     for column in columns:
         if isinstance(column, Mapping):

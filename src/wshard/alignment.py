@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 import numpy as np
 
-from shard_format.errors import InvalidArgument, shorten
+from shard_format.errors import InvalidArgument, check_choice, shorten
 from wshard._channels import Channel
 from wshard._lanes import not_found
 from wshard._values import as_times
@@ -454,12 +454,7 @@ def _not_interpolated(found: str) -> InvalidArgument:
 
 
 def _tolerance(tolerance_ns: int | None, method: str) -> int:
-    if method not in METHODS:
-        raise InvalidArgument(
-            "unknown method",
-            expected=", ".join(repr(known) for known in METHODS),
-            found=repr(method),
-        )
+    check_choice("method", method, METHODS)
     if tolerance_ns is None:
         return _UINT64_MAX
     try:

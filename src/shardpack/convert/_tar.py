@@ -27,6 +27,7 @@ from shard_format.errors import (
     ShardIOError,
     Truncated,
     UnsafePath,
+    check_choice,
     shorten,
 )
 from shard_format.registry import DEFAULT_LIMITS
@@ -114,8 +115,7 @@ def from_tar(
         DuplicateName: a member comes twice, or a sample in two places.
         InvalidArgument: a member belongs to no sample.
     """
-    if orphans not in ("error", "skip"):
-        raise InvalidArgument("orphans is not valid", expected="'error' or 'skip'", found=repr(orphans))
+    check_choice("orphans", orphans, ("error", "skip"))
     left_out: list[str] = []
     records = 0
     locations = expand(cast("Any", tars))
