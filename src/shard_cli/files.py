@@ -29,7 +29,7 @@ _KINDS: Final = (
 
 
 def refuse_overwrite(path: str, *, force: bool) -> None:
-    """Raises if something stands at the path already and `--force` was not given."""
+    """Raises if the path exists and `--force` was not given."""
     from shard_format.errors import InvalidArgument
     from shard_format.listing import is_there
 

@@ -64,7 +64,7 @@ def find_credentials(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
     is_unsigned = str(known.get("skip_signature", "")).lower() in ("true", "1", "yes", "on", "y")
     if is_unsigned or asks_metadata or "credential_provider" in known:
         if is_unsigned and store == "gs":
-            # obstore signs writes all the same, and would ask the metadata address for a token.
+            # obstore signs writes even so, and would ask the metadata address for a token.
             filled.setdefault("credential_provider", _no_token)
         return filled
     if store == "az" and "storage_account" in known:  # as Azure's own tools name it

@@ -129,7 +129,7 @@ class Filters:
 
     @property
     def description(self) -> bytes:
-        """The canonical text that stands in front of the entry."""
+        """The canonical text in front of the entry."""
         return canonical({"filters": self.to_fields()})
 
     def to_fields(self) -> list[dict[str, Any]]:
@@ -282,7 +282,7 @@ _LONGEST_DESCRIPTION = 4096
 
 
 def leading_frame(filters: Filters) -> bytes:
-    """The skippable frame that stands in front of an entry."""
+    """The skippable frame in front of an entry."""
     description = filters.description
     return _LEADING.pack(_LEADING_MAGIC, len(description)) + description
 

@@ -118,7 +118,7 @@ class RecordedChannel:
 
     @property
     def fill(self) -> NDArray[Any]:
-        """What stands for a value that is not there."""
+        """The placeholder for a missing value."""
         if self.is_ragged:
             return np.empty((0, *self.shape), self.stored)
         if self.dtype.is_float:

@@ -400,7 +400,7 @@ class Channel(Strict):
         return _as_booleans(values) if dtype is _BOOL else values
 
     def stored_array(self) -> NDArray[Any]:
-        """What a file holds of it: the array, read if need be, but not kept."""
+        """The part of it that a file stores: the array, read if necessary, but not kept."""
         if self.source is not None:
             # As stored: a boolean may be any byte.
             self._check_size()

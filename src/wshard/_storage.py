@@ -131,11 +131,11 @@ class StoragePolicy:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether the file is to be stored as the one it was loaded from."""
+        """Whether to store the file as the one that it was loaded from."""
         return self._rules == {"*": KEEP}
 
     def keeps(self, entry: PlannedEntry) -> bool:
-        """Whether an entry shall be copied as its file has it."""
+        """Whether to copy an entry as its file stores it."""
         return bool(_lookup(self._rules, entry.name, _RAW) == KEEP)
 
     def for_entry(

@@ -552,7 +552,7 @@ class VideoChannel(Channel):
     def to_file(self, path: str | os.PathLike[str], fps: float | None = None) -> None:
         """Writes an mp4, mkv or other video file with these packets; nothing is encoded again.
 
-        Frames that are hidden are in the file: an mp4 says that players shall skip them.
+        Frames that are hidden are in the file: an mp4 tells players to skip them.
 
         Args:
             path: the ending says which kind of file. An existing file is replaced.

@@ -233,8 +233,8 @@ def take(
             only.
 
     Raises:
-        InvalidArgument: integers, bool or a list are to be interpolated; an entry that is needed is
-            not among the values; or the values are neither numbers nor a list.
+        InvalidArgument: the method interpolates, and the values are integers, bool or a list; an entry that is needed
+            is not among the values; or the values are neither numbers nor a list.
     """
     start, stop = needed_range(match)
     rows = values if isinstance(values, (list, tuple)) else np.asarray(values)

@@ -384,7 +384,7 @@ def make_arrays(
         out: arrays to use again.
 
     Raises:
-        InvalidArgument: an array that is to be used again has another form.
+        InvalidArgument: an array to use again has a different form.
     """
     return {
         key: new_array((batch, *shape), dtype)

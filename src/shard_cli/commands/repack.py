@@ -139,7 +139,7 @@ def _hashed(
 def _storage(
     reader: ShardReader, info: EntryInfo, compression: Compression | None, frame_bytes: int | None
 ) -> dict[str, Any]:
-    """How an entry shall be stored: as it is, but for what was asked for."""
+    """How to store an entry: as it is, except for what was asked for."""
     from shard_format.codecs import Codec, Compression
     from shard_format.filters import LARGEST_FRAME
 

@@ -51,7 +51,7 @@ class Resampling(NamedTuple):
 
 
 def as_resampling(align: str | None, tolerance_s: float | None) -> Resampling | None:
-    """Check the two arguments of a dataset; None if nothing is to be resampled."""
+    """Check the two arguments of a dataset; None if nothing needs resampling."""
     if align is None:
         return None
     check_choice("align", align, METHODS)
