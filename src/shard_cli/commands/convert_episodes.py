@@ -232,9 +232,9 @@ CONVERT = arg.Command(
     _run,
     (
         arg.positional("source", "SRC", "a dataset: a file or folder"),
-        arg.positional("target", "DST", "the file or folder to make", nargs="?"),
+        arg.positional("target", "DST", "the file or folder to write", nargs="?"),
         arg.option("--from FORMAT", "what SRC is (default: found by its content)", dest="format"),
-        arg.option("--to FORMAT", "what to make (default: by the ending of DST, or episodes)"),
+        arg.option("--to FORMAT", "what to write (default: by the ending of DST, or episodes)"),
         arg.option(
             "-j --jobs N", "convert N episodes at the same time (default: one for each processor)"
         ),
@@ -251,15 +251,19 @@ CONVERT = arg.Command(
         ),
         arg.flag("--suggest-map", "write a first mapping for SRC to DST, or show it"),
         arg.option("--pack SIZE", "put the episodes into shards of SIZE; DST is a pack"),
-        arg.option("--episodes RANGE", "only these, counted from 0: 0:100, or 7"),
-        arg.option("--where EXPRESSION", 'only these: "success and length > 100"'),
+        arg.option("--episodes RANGE", "only these episodes, counted from 0: 0:100, or 7"),
+        arg.option(
+            "--where EXPRESSION", 'only episodes for which this is true: "success and length > 100"'
+        ),
         arg.option(
             "--video",
             "keep encoded cameras, decode them, or encode all (default: keep)",
             choices=("keep", "decode", "encode"),
             default="keep",
         ),
-        arg.option("-c --compression CODEC", "of episodes (default: what suits each block)"),
+        arg.option(
+            "-c --compression CODEC", "compression of the episodes (default: what suits each block)"
+        ),
         arg.option(
             "--on-error",
             "what to do about an episode that cannot be converted (default: skip)",

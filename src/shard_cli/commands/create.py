@@ -245,7 +245,7 @@ SHARD = arg.Command(
         ),
         arg.option(
             "--content-type TYPE",
-            "content type of all entries, name or number; auto goes by the suffix (default: auto)",
+            "content type of all entries, name or number; auto chooses by the suffix (default: auto)",
             default="auto",
         ),
         arg.option("--prefix TEXT", "put TEXT before every name", default=""),

@@ -139,7 +139,7 @@ WSHARD = arg.Command(
         arg.positional(
             "files",
             "FILE",
-            "episodes in the order of time, or the manifest of a chunked one",
+            "episodes in order of time, or the manifest of a chunked one",
             nargs="+",
         ),
         *episode_options.output(),

@@ -370,8 +370,8 @@ WSHARD = arg.Command(
     """
 show and save mean, range and quantiles of channels
 
-Reads every step of every episode once. EpisodeDataset(…, normalize=True) normalises by the file
-that this writes. If the file exists and the episodes are the same, it is shown and nothing is read.
+Reads every step of every episode once. EpisodeDataset(…, normalize=True) normalises with the file
+that this writes. If the file exists and the episodes are unchanged, shows it and reads nothing.
 -v shows every number of a channel, with its quantiles.
 
 wshard stats recordings/                                   # writes recordings.wshard-stats
