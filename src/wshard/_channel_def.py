@@ -12,7 +12,7 @@ import numpy as np
 from shard_format import Codec, Compression
 from shard_format.canonical_json import canonical
 from shard_format.codecs import zstd_level
-from shard_format.errors import InvalidArgument
+from shard_format.errors import InvalidArgument, check_choice
 from shard_format.filters import LARGEST_FRAME
 from wshard._channel_rows import basic_fields, check_row
 from wshard._channels import as_modality
@@ -352,12 +352,7 @@ class ChannelDef:
 
     def _checked_layout(self) -> tuple[DType, tuple[int, ...]]:
         """The dtype and the shape, if they fit the layout."""
-        if self.layout not in _LAYOUTS:
-            raise InvalidArgument(
-                "unknown layout",
-                expected=" or ".join(map(repr, _LAYOUTS)),
-                found=repr(self.layout),
-            )
+        check_choice("layout", self.layout, _LAYOUTS)
         if str(self.dtype).lower() in _TEXT:
             raise InvalidArgument(
                 "unknown dtype", found=repr(self.dtype), hint="record strings with layout='text'"
