@@ -163,8 +163,8 @@ def patterns(verb: str) -> tuple[Argument, Argument]:
         positional(
             "patterns",
             "PATTERN",
-            f"{verb} only entries whose whole names match, of a pack records by their keys: * any text, "
-            "? one character, [a-c] a set",
+            f"{verb} only entries whose whole names match, or records of a pack whose keys match: * is any "
+            "text, ? one character, [a-c] a set",
             nargs="*",
         ),
         option("--prefix TEXT", f"{verb} only entries, or records, whose names start with TEXT"),
@@ -179,21 +179,21 @@ JOBS: Final = option(
 ENGINE: Final = (
     option(
         "--engine",
-        "where the work is done: in processes of this machine, or on a Ray cluster (default: local)",
+        "where to do the work: in processes on this machine, or on a Ray cluster (default: local)",
         choices=("local", "ray"),
         default="local",
     ),
     option(
         "--address ADDRESS",
-        "of the Ray cluster: HOST:PORT, or auto for the one of this machine (default: RAY_ADDRESS, or a "
-        "new one on this machine)",
+        "the Ray cluster: HOST:PORT, or auto for the one on this machine (default: RAY_ADDRESS, or a new "
+        "one on this machine)",
     ),
 )
 MAX_DECOMPRESSED: Final = option(
     "--max-decompressed SIZE",
     "accept compressed entries up to SIZE (default 1G); raise it for files you trust",
 )
-DRY_RUN: Final = flag("-n --dry-run", "show what would be written, write nothing")
+DRY_RUN: Final = flag("-n --dry-run", "show what would be written, but write nothing")
 DIRECTORY: Final = option(
     "-C --directory DIR", "write below DIR (default: the current folder)", default="."
 )

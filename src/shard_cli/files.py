@@ -29,12 +29,12 @@ _KINDS: Final = (
 
 
 def refuse_overwrite(path: str, *, force: bool) -> None:
-    """Raises if something stands at the path already and `--force` was not given."""
+    """Raises if the path exists and `--force` was not given."""
     from shard_format.errors import InvalidArgument
     from shard_format.listing import is_there
 
     if not force and is_there(path):
-        raise InvalidArgument("the file exists", path=path, hint="give --force to replace it")
+        raise InvalidArgument("the file exists", path=path, hint="pass --force to replace it")
 
 
 def read_argument(path: str) -> bytes:
@@ -99,7 +99,7 @@ def check_targets(targets: Iterable[str], sources: Iterable[str], *, force: bool
         raise InvalidArgument(
             f"the file exists, with other content{others}; nothing was written",
             path=existing[0],
-            hint="give --force to replace",
+            hint="pass --force to replace",
         )
     for folder in {os.path.dirname(path) for path in paths}:
         while folder and not os.path.lexists(folder):

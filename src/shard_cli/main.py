@@ -127,7 +127,7 @@ def _add_common(parser: argparse.ArgumentParser, default: object) -> None:
         "--stats",
         action="store_true",
         default=default,
-        help="print how many requests were made and how many bytes came, on stderr",
+        help="print the number of requests and of received bytes to stderr",
     )
 
 

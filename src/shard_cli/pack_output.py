@@ -202,7 +202,7 @@ def prepare_target(
             path=existing[0],
             hint="--resume continues after what is there, --force replaces it"
             if hasattr(args, "resume")
-            else "give --force to replace",
+            else "pass --force to replace",
         )
     if target.is_plain and len(existing) > 1:
         raise InvalidArgument(
@@ -249,7 +249,7 @@ def written_output(
         elif target.pattern is not None and len(left) > (0 if "append" in options else len(before)):
             console.note(f"{count(len(left), 'complete shard')} so far: {shown_paths(left)}")
             console.note(
-                "to continue, give the same command with --resume"
+                "to continue, run the same command with --resume"
                 if hasattr(args, "resume")
                 else "--force starts again"
             )

@@ -67,7 +67,7 @@ class Program(NamedTuple):
 
 SHARD: Final = Program(
     "shard",
-    "Look into, check, make and change files of the Shard family.",
+    "Inspect, check, make and change files of the Shard family.",
     (
         info.INFO,
         ls.LS,
@@ -84,7 +84,7 @@ SHARD: Final = Program(
 )
 WSHARD: Final = Program(
     "wshard",
-    "Look into, check and change episodes: files of robots, agents and world models.",
+    "Inspect, check and change episodes: recordings of robots, agents and world models.",
     (
         info.INSPECT,
         verify.WSHARD,
@@ -112,7 +112,7 @@ WSHARD: Final = Program(
 )
 SHARDPACK: Final = Program(
     "shardpack",
-    "Make, look into, check and change packs: datasets of samples in sharded files.",
+    "Make, inspect, check and change packs: datasets of samples in sharded files.",
     (
         create_pack.SHARDPACK,
         merge.COMMIT,

@@ -78,6 +78,7 @@ def pad(text: str, columns: int, *, right: bool = False) -> str:
 
 def size(count: int) -> str:
     """`1.2 MiB`, in powers of two as the specification counts."""
+    # The same as `shard_format.display.size`: `--help` must not import the library.
     if count < 1024:
         return f"{count} B"
     value = float(count)

@@ -298,7 +298,7 @@ def store_arguments(root: str, options: Mapping[str, Any]) -> dict[str, Any]:
                 expected="an endpoint with https://",
                 found=endpoint,
                 hint="pass allow_http=True in storage_options if that is what you want",
-                command="give --storage-option allow_http=true if that is what you want",
+                command="pass --storage-option allow_http=true if that is what you want",
             )
         if root.startswith("gs:"):
             rest["base_url"] = rest.pop("endpoint")

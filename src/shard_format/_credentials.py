@@ -66,7 +66,7 @@ def find_credentials(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
     is_unsigned = str(known.get("skip_signature", "")).lower() in ("true", "1", "yes", "on", "y")
     if is_unsigned or asks_metadata or "credential_provider" in known:
         if is_unsigned and store == "gs":
-            # obstore signs writes all the same, and would ask the metadata address for a token.
+            # obstore signs writes even so, and would ask the metadata address for a token.
             filled.setdefault("credential_provider", _no_token)
         return filled
     if store == "az" and "storage_account" in known:  # as Azure's own tools name it
@@ -142,7 +142,7 @@ def _from_profile(known: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ProfileCredentials:
-    """Gives obstore the keys of a profile. Keys that expire are read again: whatever renews them writes the file anew."""
+    """Gives obstore the keys of a profile. Keys that expire are read again from the file, which another tool renews."""
 
     profile: str
 

@@ -34,7 +34,7 @@ _CHECKSUM_SHIFT = 4
 
 
 class EntryPlan(NamedTuple):
-    """What shall become of the content of one entry; all of it has been checked."""
+    """How to store the content of one entry; all of it has been checked."""
 
     content: memoryview
     compression: Compression

@@ -122,7 +122,7 @@ class FilesystemSource(RemoteSource):
         if len(data) != len(out):
             raise self._failure(
                 errno.EPROTO,
-                "the filesystem gave another number of bytes than it was asked for",
+                "the filesystem gave a different number of bytes than it was asked for",
                 expected=f"{len(out)} bytes",
                 found=f"{len(data)} bytes",
             )
@@ -130,7 +130,7 @@ class FilesystemSource(RemoteSource):
 
 
 def _path(filesystem: Any, url: str) -> str:  # noqa: ANN401
-    """The name of a file within a filesystem, which may have another protocol than the URL."""
+    """The name of a file within a filesystem, which may have a different protocol than the URL."""
     protocols = filesystem.protocol
     known = (protocols,) if isinstance(protocols, str) else tuple(protocols)
     scheme, _, rest = url.partition("://")

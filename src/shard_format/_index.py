@@ -126,7 +126,7 @@ def parse_header(head: bytes, file_size: int, limits: Limits) -> Header:
             expected=VERSION,
             found=version,
             rule="S-HDR-3",
-            hint="a newer release of shard-format may read it",
+            hint="a newer version of shard-format may read it",
         )
     if entry_size != INDEX_ENTRY_SIZE:
         raise BadHeader(

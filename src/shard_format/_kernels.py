@@ -451,8 +451,8 @@ def frame_checksum(stored: bytes | memoryview, frame: Frame) -> int | None:
 def decode_frame_into(stored: bytes | memoryview, frame: Frame, out: memoryview) -> int:
     """Decodes one frame to the start of `out` and returns how many bytes came out.
 
-    Raises `SizeMismatch` if the frame holds more than `out` takes or another number than it declares,
-    `ChecksumMismatch` if its own checksum does not fit, and `BadCompression` for anything else.
+    Raises `SizeMismatch` if the frame holds more than `out` takes or a different number than it declares,
+    `ChecksumMismatch` if its own checksum does not match, and `BadCompression` for anything else.
     """
     _check_declared(frame, len(out))
     try:
@@ -534,7 +534,7 @@ def _too_long(found: str, at_most: int) -> SizeMismatch:
 
 def _failure(error: Exception) -> BadCompression | ChecksumMismatch:
     if "checksum" in str(error):
-        return ChecksumMismatch("the checksum of a zstd frame does not fit", rule="S-CMP-4")
+        return ChecksumMismatch("the checksum of a zstd frame does not match", rule="S-CMP-4")
     return BadCompression(f"zstd cannot decode it: {error}", rule="S-CMP-4")
 
 

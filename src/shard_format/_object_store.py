@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 STORE_SCHEMES = ("abfs", "abfss", "az", "gs", "s3")
 
-# What stands in a URL as it is; the names of objects have few others.
+# Characters that a URL has unescaped; the names of objects have few others.
 _PLAIN = "/ !$&'()*+,;=:@[]{}~"
 # What went wrong and what to do, by `errno`.
 _PROBLEMS = {

@@ -51,7 +51,7 @@ _CANNOT_COPY_IN_KERNEL = (
 class AtomicFile:
     """A new file under a temporary name beside its target; `commit` puts it in place.
 
-    What stood at the target before stays until then, and for readers that have it open also after. A file for a URL of an
+    The old file stays at the target until then; readers that have it open keep it afterwards. A file for a URL of an
     object store is written to the system's folder for temporary files; `commit` uploads it. If it is
     dropped without `commit`, it is removed: a caller that was interrupted before it held the file could not
     abort it. The temporary file is locked until then, so that `is_abandoned` can tell what a killed writer left.
@@ -223,7 +223,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def make_locked_folder(new_path: Callable[[], str]) -> tuple[str, int]:
-    """Makes a folder of which `is_abandoned` can tell whether this process is alive.
+    """Makes a folder for which `is_abandoned` can tell whether this process is alive.
 
     Args:
         new_path: returns a path that is not taken, another one each time.

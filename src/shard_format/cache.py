@@ -67,7 +67,7 @@ class BoundedCache(Generic[Key, Value]):
         return self._lock
 
     def get(self, key: Key) -> Value | None:
-        """The value of a key, which thereby counts as used; None if it is not there."""
+        """The value of a key, which then counts as used; None if the key is not there."""
         with self._held():
             if key not in self._items:
                 return None

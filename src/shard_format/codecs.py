@@ -137,7 +137,7 @@ def check_sizes(codec: Codec, disk_size: int, orig_size: int, limits: Limits) ->
             found=f"{orig_size} bytes",
             rule="S-CMP-2",
             hint="pass limits=Limits(max_decompressed_bytes=…) if you trust the file",
-            command="give --max-decompressed SIZE if you trust the file",
+            command="pass --max-decompressed SIZE if you trust the file",
         )
     if disk_size == 0:
         raise BadCompression("a compressed entry has no stored bytes", rule="S-CMP-4")
@@ -274,7 +274,7 @@ def check_whole_frame(stored: bytes | memoryview, content_size: int, limits: Lim
         raise BadCompression("the stored bytes are not one zstd frame")
     if frame.content_size != content_size:
         raise SizeMismatch(
-            "a zstd frame states another size", expected=content_size, found=frame.content_size
+            "a zstd frame states a different size", expected=content_size, found=frame.content_size
         )
     if not frame.has_checksum:
         raise BadCompression("a zstd frame has no checksum")
@@ -283,7 +283,7 @@ def check_whole_frame(stored: bytes | memoryview, content_size: int, limits: Lim
 def _check_complete(frames: int, decoded: int, orig_size: int) -> None:
     """After all zstd frames of an entry: whether there were any, and enough (S-CMP-3, S-CMP-5)."""
     if frames == 0:
-        raise BadCompression("there is no zstd frame in the stored bytes", rule="S-CMP-5")
+        raise BadCompression("the stored bytes hold no zstd frame", rule="S-CMP-5")
     if decoded != orig_size:
         raise _wrong_size(decoded, orig_size)
 

@@ -41,6 +41,7 @@ THUMBNAIL_PIXELS: Final = 96
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _MOST_ROWS: Final = 40
 _MOST_FACTS: Final = 16
+_MOST_FIELDS: Final = 8
 _MOST_PICTURES: Final = 6
 _MOST_PLOTS: Final = 6
 _MOST_LINES: Final = 3
@@ -69,9 +70,11 @@ def size(count: int) -> str:
     return f"{value:.1f} {unit}" if value < 99.95 else f"{value:.0f} {unit}"
 
 
-def fields(values: Mapping[Any, Any], most: int = 8) -> list[tuple[str, str]]:
+def fields(values: Mapping[Any, Any]) -> list[tuple[str, str]]:
     """The first fields of a dictionary of a file in a few words each, and how many more there are."""
-    found = [(_in_short(name), _in_short(value)) for name, value in islice(values.items(), most)]
+    found = [
+        (_in_short(name), _in_short(value)) for name, value in islice(values.items(), _MOST_FIELDS)
+    ]
     more = len(values) - len(found)
     return [*found, ("…", f"{more} more")] if more else found
 

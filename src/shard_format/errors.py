@@ -107,13 +107,16 @@ _GROUPS = ("error", "bad_format", "untrusted")
 _LONGEST_NAME_SHOWN = 120
 # Comparing takes the square of the length, and every candidate is looked at.
 _MOST_CANDIDATES = 1000
+# If no name is similar, a hint lists this many.
+_MOST_LISTED = 6
 
 
 def check_choice(name: str, value: object, allowed: Iterable[object]) -> None:
     """Refuse an argument that is not one of the allowed values."""
     choices = tuple(allowed)
     if value not in choices:
-        expected = " or ".join(map(repr, choices))
+        *first, last = map(repr, choices)
+        expected = f"{', '.join(first)} or {last}" if first else last
         raise InvalidArgument(f"unknown {name}", expected=expected, found=repr(value))
 
 
@@ -125,10 +128,15 @@ def shorten(name: str) -> str:
     return f"{name[:half]!r}…{name[-half:]!r} ({len(name)} characters)"
 
 
-def did_you_mean(wanted: object, candidates: Iterable[str]) -> str | None:
-    """A hint with the names that are most like the one that is not there: `did you mean 'a' or 'b'?`.
+def did_you_mean(wanted: object, candidates: Iterable[str], at_least: float = 0.6) -> str | None:
+    """A hint with the names that are most like the missing one: `did you mean 'a' or 'b'?`.
 
-    None if nothing comes near. At most a thousand candidates are compared.
+    None if no name is similar. At most a thousand candidates are compared.
+
+    Args:
+        wanted: the missing name.
+        candidates: names that exist.
+        at_least: how similar names must be, from 0 to 1.
     """
     import difflib
 
@@ -137,7 +145,7 @@ def did_you_mean(wanted: object, candidates: Iterable[str]) -> str | None:
         name for name in islice(candidates, _MOST_CANDIDATES) if len(name) <= _LONGEST_NAME_SHOWN
     ]
     by_lower = {name.lower(): name for name in reversed(known)}
-    close = difflib.get_close_matches(text.lower(), by_lower, n=3)
+    close = difflib.get_close_matches(text.lower(), by_lower, n=3, cutoff=at_least)
     if not close:
         return None
     return f"did you mean {' or '.join(repr(by_lower[name]) for name in close)}?"
@@ -384,7 +392,7 @@ class EntryNotFound(ShardError, KeyError):
     """The file has no entry of that name."""
 
     candidates: Sequence[str] = ()
-    """Names that are there; the hint offers the most similar ones."""
+    """Names that are there; the hint offers the most similar ones, or else all of them if they are few."""
     wanted: str = ""
     """The name that is not there."""
     _hint: str | None = None
@@ -396,6 +404,8 @@ class EntryNotFound(ShardError, KeyError):
             similar = did_you_mean(self.wanted, self.candidates)
             if similar is not None:
                 self._hint, self.command = similar, None
+            elif self._hint is None and len(self.candidates) <= _MOST_LISTED:
+                self._hint = f"there is only {' and '.join(map(shorten, self.candidates))}"
             self.candidates = ()
         return self._hint
 

@@ -86,7 +86,7 @@ def make_executor(
             "an address is that of a Ray cluster",
             found=repr(address),
             hint='pass engine="ray"',
-            command="give --engine ray",
+            command="pass --engine ray",
         )
     return LocalExecutor(jobs)
 
@@ -490,7 +490,7 @@ class RayExecutor(Executor):
                 raise ShardIOError(
                     f"cannot connect to a Ray cluster: {error}",
                     found=address,
-                    hint="give the address that 'ray start --head' printed, and its token if there is one",
+                    hint="pass the address that 'ray start --head' printed, and its token if there is one",
                 ) from error
         self.jobs = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
 

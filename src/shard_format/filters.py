@@ -129,7 +129,7 @@ class Filters:
 
     @property
     def description(self) -> bytes:
-        """The canonical text that stands in front of the entry."""
+        """The canonical text in front of the entry."""
         return canonical({"filters": self.to_fields()})
 
     def to_fields(self) -> list[dict[str, Any]]:
@@ -190,7 +190,7 @@ class Filters:
         source, target = as_uint8(filtered), as_uint8(out)
         if source.size != target.size:
             raise InvalidArgument(
-                "the memory has another size than the frame",
+                "the memory has a different size than the frame",
                 expected=f"{source.size} bytes",
                 found=f"{target.size} bytes",
             )
@@ -282,7 +282,7 @@ _LONGEST_DESCRIPTION = 4096
 
 
 def leading_frame(filters: Filters) -> bytes:
-    """The skippable frame that stands in front of an entry."""
+    """The skippable frame in front of an entry."""
     description = filters.description
     return _LEADING.pack(_LEADING_MAGIC, len(description)) + description
 
@@ -368,7 +368,7 @@ def _parse_step(step: object) -> Delta | Planes:
         f"the entry was filtered with {_brief(name)}, which this version does not know",
         expected="delta or planes",
         rule="S-FLT-3",
-        hint="a later version of the library may know it",
+        hint="a newer version of shard-format may read it",
     )
 
 

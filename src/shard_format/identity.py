@@ -169,7 +169,7 @@ def stored_identity(reader: ShardReader) -> Identity | None:
             expected="1 or 2",
             found=str(version)[:80],
             rule="S-IDN-4",
-            hint="a newer release may know it",
+            hint="a newer version of shard-format may read it",
         )
     role, schema = (fields.get("role"), fields.get("schema")) if version == 2 else (None, None)
     if (
@@ -204,9 +204,9 @@ def verify_identity(
     hashes: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Identity:
-    """Recomputes the identity and compares it; returns it if it fits.
+    """Recomputes the identity and compares it; returns it if it matches.
 
-    The result says which version fits. Version 1 does not cover the role and the schema section: in a file that
+    The result says which version matches. Version 1 does not cover the role and the schema section: in a file that
     others could change, do not rely on them.
 
     Args:

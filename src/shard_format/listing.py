@@ -170,7 +170,7 @@ def _listed(entry: os.DirEntry[str], name: str) -> ListedFile | None:
     try:
         facts = entry.stat()
     except FileNotFoundError:
-        # Listed all the same: opening a link to nowhere says what is wrong.
+        # Listed anyway: opening a link to nowhere says what is wrong.
         return ListedFile(name, -1, -1) if entry.is_symlink() else None
     return ListedFile(name, facts.st_size, facts.st_mtime_ns)
 

@@ -47,7 +47,7 @@ __all__ = ["MANIFEST_ENTRY", "FileReference", "Manifest"]
 _HEX_DIGEST = re.compile(r"[0-9a-f]{64}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _HASH_BYTES = 1 << 20
-# What stands in a URL as it is.
+# Characters that a URL has unescaped.
 _PLAIN = "/ !$&'()*+,;=:@[]{}~"
 # The fields of a row that have a meaning: what each must be, and whether it is. The values may come from a file.
 _KNOWN_KEYS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
@@ -350,7 +350,7 @@ def _unsafe(uri: str, why: str, folder: str | None) -> UnsafePath:
         path=folder,
         rule="S-MAN-4",
         hint="pass allow_outside=True if you trust the manifest",
-        command="give --allow-outside if you trust the manifest",
+        command="pass --allow-outside if you trust the manifest",
     )
 
 

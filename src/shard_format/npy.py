@@ -200,7 +200,7 @@ def _shape(lengths: object) -> tuple[int, ...]:
 
 
 def _type(descr: object, depth: int) -> Any:  # noqa: ANN401 - text, or a list of fields
-    """A type as NumPy takes it, of which every part is known."""
+    """A type as NumPy takes it, every part of which is known."""
     if isinstance(descr, str):
         if _OBJECTS.fullmatch(descr):
             raise BadValue(

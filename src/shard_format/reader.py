@@ -368,9 +368,9 @@ class ShardReader:
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """The bytes of an entry from `start` to `stop`.
 
-        Of a seekable entry only the frames that hold them are read, decoded and checked. Of a raw entry only the bytes
-        themselves are read, after the entry was checked once; see the class. Any other compressed entry is decoded and
-        checked as a whole first.
+        For a seekable entry, only the frames that hold them are read, decoded and checked. For a raw entry, only the
+        bytes themselves are read, after the entry was checked once; see the class. Any other compressed entry is
+        decoded and checked as a whole first.
         """
 
         def read(row: IndexRow) -> bytes:
@@ -488,7 +488,7 @@ class ShardReader:
         """The same file, for someone who reads entries once and in the order of `names_in_file`.
 
         A remote file then comes in blocks of 8 MiB, the next of which are fetched meanwhile; it is read by one thread,
-        and ends with the block. Of a local file it is this reader.
+        and ends with the block. For a local file, this is the reader itself.
         """
         if can_view(self.source) or isinstance(self.source, SequentialSource):
             yield self

@@ -350,7 +350,7 @@ def _not_a_frame(number: int, stored_bytes: int, found: str) -> BadSeekTable:
 
 def _wrong_content_size(number: int, expected: int, found: object) -> BadSeekTable:
     return BadSeekTable(
-        f"frame {number} has another size than the seek table says",
+        f"frame {number} has a different size than the seek table says",
         expected=f"{expected} bytes",
         found=found,
         rule="S-SEK-3",

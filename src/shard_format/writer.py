@@ -137,7 +137,7 @@ class EntryToWrite:
     filters: Filters | None = None
     """What to do to each frame before it is compressed."""
     metadata: Mapping[str, Any] | None = None
-    """What the schema section shall say about the entry."""
+    """What the schema section says about the entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

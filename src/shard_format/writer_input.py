@@ -173,7 +173,7 @@ def check_filters(
             expected=f"at most {LARGEST_FRAME} bytes",
             found=f"{largest} bytes",
             rule="S-FLT-5",
-            hint="give a smaller frame_bytes",
+            hint="pass a smaller frame_bytes",
         )
 
 

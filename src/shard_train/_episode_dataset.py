@@ -497,7 +497,7 @@ class EpisodeDataset:
         Loaders call this. Batches are then handed out from memory as long as they are asked for in the order of the plan;
         others are read as always. Whole files are fetched if the windows take most of their bytes, and if those that are
         needed at a time fit into `read_ahead`: the next ones of a plan that goes from file to file (`"shards"` or
-        `"none"`), and all files for any other order. Otherwise batches are. Local files are not read ahead.
+        `"none"`), and all files for any other order. Otherwise, batches are read ahead. Local files never are.
         """
         self._stop(self._ahead)
         self._ahead = self._ahead_of(plan, position)

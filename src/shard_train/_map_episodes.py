@@ -116,8 +116,8 @@ def map_episodes(
         jobs: how many episodes at the same time; None for one per processor.
         address: of the Ray cluster, as for `ray.init`.
         resume: False does everything again.
-        on_error: `"raise"` stops at the first episode that fails; `"skip"` names it in the report and goes on. A lack
-            of memory, and storage that cannot be reached, are always raised.
+        on_error: `"raise"` stops at the first episode that fails; `"skip"` names it in the report and goes on with the
+            others. A lack of memory, and storage that cannot be reached, are always raised.
         progress: called with the number of episodes that are done, and of all.
         save: how outputs are saved, as for `save_wshard`: `{"profile": "training"}`.
         storage_options: for files that are URLs.

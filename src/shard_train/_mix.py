@@ -110,7 +110,7 @@ def mix(
                 plan = Plan(len(source), seed=own_seed, shuffle=shuffle)
         elif plan.length != len(source):
             raise InvalidArgument(
-                f"the plan of source {name!r} is for another length",
+                f"the plan of source {name!r} is for a different length",
                 expected=len(source),
                 found=plan.length,
             )
@@ -163,9 +163,9 @@ class MixedDataset:
     """The view over the sources; made by `mix`.
 
     A sample is a dictionary with the channels of all sources and `source_id`, the number of its source.
-    A channel that its source lacks is zero (text and ragged data: empty), and marked in `<channel>_is_missing`; every channel
-    that not all sources have has such a mask. The channels are learned from sample 0 of each
-    source when the first sample is asked for.
+    A channel that its source lacks is zero (text and ragged data: empty), and marked in `<channel>_is_missing`; every
+    channel that some source lacks has such a mask. The channels are learned from sample 0 of each source when the
+    first sample is asked for.
 
     Numbers from `len` on are samples of the following epochs, so that a plan never ends. Safe for
     threads, forks and pickling if the sources are.

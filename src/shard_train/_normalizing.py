@@ -215,7 +215,7 @@ def load_stats_of(where: str | os.PathLike[str], ds: EpisodeDataset | None) -> S
             found=f"{', '.join(stats.fingerprints)}, {stats.episodes} episodes",
             hint=f"compute them again: shard_train.save_stats({again}, {source!r}); "
             f"or use them as they are: normalize=shard_train.load_stats({path!r})",
-            command="give --force to make them again",
+            command="pass --force to make them again",
         )
     return stats
 

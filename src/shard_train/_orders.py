@@ -1,4 +1,4 @@
-"""Which sample stands at which position of an epoch: pure functions from positions to sample numbers.
+"""Which sample is at which position of an epoch: pure functions from positions to sample numbers.
 
 An order can be asked for any positions, in any sequence: no answer depends on an earlier call. Positions must be below the
 length; `Plan` checks that.
@@ -83,7 +83,7 @@ def _hashes(numbers: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
 class Permutation:
     """A permutation of the numbers 0 to `length - 1`, the same one for the same key everywhere.
 
-    Called with an array of positions it gives what stands there. It takes memory and time for about
+    Called with an array of positions, it returns the samples at these positions. It takes memory and time for about
     √length numbers to set up, and a constant time per number to ask. Immutable, safe for threads.
     """
 
@@ -115,7 +115,7 @@ class Permutation:
         return self._length
 
     def __call__(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What stands at these positions, each of which must be at least 0 and below the length."""
+        """The samples at these positions, each of which must be at least 0 and below the length."""
         if self._all is not None:
             return self._all.take(positions)
         found = self._once(positions.view(np.uint64))

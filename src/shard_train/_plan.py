@@ -4,8 +4,8 @@
     for indices in plan.batches():
         batch = dataset.__getitems__(indices)
 
-An epoch is a sequence of *positions* from 0 to `length - 1`, and an order says which sample stands at
-each. The global batch that starts at position p takes the positions from p on, `batch_size * world_size`
+An epoch is a sequence of *positions* from 0 to `length - 1`, and an order says which sample is at each. The global
+batch that starts at position p takes the positions from p on, `batch_size * world_size`
 of them, and each rank its part of those: neighbours or, by shards, samples that are stored near each other.
 So what is left of an epoch depends on one number, the position, and not on how many ranks and workers there
 were before. `Plan` is that function; `BatchSampler` walks along it and can be stopped and resumed.
@@ -327,7 +327,7 @@ class Plan:
         ):
             if saved[name] != mine:
                 raise InvalidArgument(
-                    f"the state has another {name} than this plan",
+                    f"the state has a different {name} than this plan",
                     expected=mine,
                     found=saved[name],
                     hint=f"{hint}: the order would not be the same",

@@ -88,10 +88,10 @@ class SampleDataset:
             whose samples have different names. `"none"`: None takes its place.
         transform: called with each decoded sample in the thread of the caller; what it returns replaces the sample.
         threads: how many threads decode a batch; None for one per processor, up to 8; in loader workers, one.
-        on_error: `"raise"`, or `"skip"`: shards that are damaged are left out, and another sample replaces one
-            that is damaged or lacks an entry: the next ones are tried, always in the same order. Both are
-            counted in `skipped` and logged to `shardpack`. Errors of your functions are raised, and so are those of the
-            network: a server that does not answer says nothing about the data.
+        on_error: `"raise"`, or `"skip"`: damaged shards are left out, and another sample replaces one that is damaged
+            or lacks an entry: the next ones are tried, always in the same order. Both are counted in `skipped` and
+            logged to `shardpack`. Errors of your functions are raised, and so are those of the network: a server that
+            does not answer says nothing about the data.
         storage_options: headers, credentials and so on, for URLs.
         read_ahead: how many bytes of remote shards to hold that were fetched before they are needed, such as
             `"256MB"`; shared by the workers of a loader. 0 fetches nothing ahead. See `follow`.
@@ -328,7 +328,7 @@ class SampleDataset:
     # --- files
 
     def close(self) -> None:
-        """Closes the shards that were opened for this dataset; one that was given stays open."""
+        """Closes the shards that were opened for this dataset; a dataset that you passed stays open."""
         if self._ahead is not None:
             self._ahead.close()
             self._ahead = None

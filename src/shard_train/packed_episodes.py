@@ -191,7 +191,7 @@ def _pack_parts(
             "several jobs write a new set",
             path=os.fspath(output),
             hint="leave out append and the part, or the executor",
-            command="leave out --resume and --part, or give --jobs 1",
+            command="leave out --resume and --part, or pass --jobs 1",
         )
     name, parts = _absolute(os.fspath(output)), executor.jobs
     if not options.get("overwrite") and is_there(name % 0, options.get("storage_options")):
@@ -296,7 +296,7 @@ class EpisodePack:
         return len(self.reader)
 
     def _head(self, record: int) -> AnyRecord:
-        """A record, of which a remote pack fetches the head: a window needs a small part of an episode."""
+        """A record. A remote pack fetches only its head: a window needs a small part of an episode."""
         return self.reader.take([record], whole=False)[0]
 
     def entries(self, record: int) -> dict[str, int]:

@@ -398,7 +398,7 @@ class PackSink(_datasource.Datasink):  # type: ignore[misc] # not known without 
         self._output = _absolute(output)
         if not is_set(os.path.basename(self._output)):
             raise InvalidArgument(
-                "a task writes one shard or several: give the name of a set",
+                "a task writes one shard or several: pass the name of a set",
                 path=self._output,
                 expected="such as 'train-%06d.shardpack'",
             )

@@ -18,6 +18,7 @@ from shard_format.errors import (
     EntryNotFound,
     InvalidArgument,
     ReferenceMismatch,
+    check_choice,
     shorten,
 )
 from shard_format.opening import copying_urls
@@ -238,7 +239,7 @@ class CombinedDataset(ABC):
 
     @property
     def edits(self) -> tuple[Any, ...]:
-        """What makes its records others than those of the first dataset, besides the datasets; for fingerprints."""
+        """What changes its records, besides the datasets themselves; for fingerprints."""
         return ()
 
     def records_by_shard(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
@@ -412,10 +413,10 @@ def join(*columns: Samples | Mapping[str, Samples], align: str = "order") -> Com
             per record for each column whose order differs.
 
     Raises:
-        InvalidArgument: a key is missing in a column, or only there, or elsewhere; the message names keys.
+        InvalidArgument: a key is missing from a column, is only in one column, or is at another place; the message
+            names keys.
     """
-    if align not in ("order", "key"):
-        raise InvalidArgument("unknown align", expected="'order' or 'key'", found=repr(align))
+    check_choice("align", align, ("order", "key"))
     named: list[tuple[str, Samples]] = []
     for column in columns:
         if isinstance(column, Mapping):
@@ -499,7 +500,7 @@ def _order(
             expected=f"the key {shorten(main[place].key)} as number {place}",
             found=shorten(other[place].key),
             hint='pass align="key", or sort the shards',
-            command="give --align key",
+            command="pass --align key",
         )
     order = np.empty(len(hashes), np.int64)
     order[found] = np.arange(len(found))
@@ -584,7 +585,7 @@ def overlay(
                     f"update {number} has keys that the main dataset does not have",
                     found=f"{others.size}: {_named(update, others)}",
                     hint="pass add=True to add them",
-                    command="give --add to add them",
+                    command="pass --add to add them",
                 )
             for at in others.tolist():
                 key = update[at].key

@@ -82,8 +82,8 @@ def open(
             have (`ulimit -n`) are in use; others are opened again on demand.
 
     Raises:
-        ShardError: a file is missing or breaks a rule. Only the first shard is opened now, of a set file none; the
-            others may fail later, when you first need them.
+        ShardError: a file is missing or breaks a rule. Only the first shard is opened now, or none if you pass a set
+            file; the others may fail later, when you first need them.
     """
     return Dataset(shards, limits=limits, storage_options=storage_options, max_open=max_open)
 
@@ -139,7 +139,7 @@ class Dataset:
         return self._options if isinstance(location, str) and is_url(location) else None
 
     def _shard(self, number: int, count: int = 0) -> ShardPackReader:
-        """A shard, of which `count` records are about to be read whole."""
+        """A shard from which `count` records are about to be read whole."""
         reader = self._readers[number]
         if reader is not None:
             return reader

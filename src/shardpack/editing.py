@@ -299,7 +299,7 @@ def _user_fields(dataset: AnyDataset) -> dict[str, Any]:
                     expected=repr(fields[name]),
                     found=repr(value),
                     hint="pass metadata={…} for the new shards",
-                    command="give --metadata KEY=VALUE for the new shards",
+                    command="pass --metadata KEY=VALUE for the new shards",
                 )
             fields[name] = value
     return fields

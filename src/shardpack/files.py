@@ -168,7 +168,7 @@ def record_files(
             f"record {shorten(record.key)} has an entry with the name of the file for metadata",
             entry=metadata_entry,
             hint="pass another metadata_entry",
-            command="give another --metadata-entry",
+            command="pass another --metadata-entry",
         )
     for entry in record.file_entries():
         yield entry_file(record.key, entry, separator)
@@ -224,10 +224,10 @@ def unpack(
     """Write every entry as a file, and the metadata of every record that has any. Files that were packed come back
     byte for byte.
 
-    The path of a file is the record's key, a dot and the entry's name; `shardpack create` makes the same records of
-    the files again. The paths of local shards are all checked before the first file is written, which takes some hundred
+    The path of a file is the record's key, a dot and the entry's name; `shardpack create` makes the same records from
+    the files. The paths of local shards are all checked before the first file is written, which takes some hundred
     bytes of memory per entry. Remote shards are read once, from start to end, and each record is checked before its
-    files are written: what must not be a path then ends the work, and the files before it stay.
+    files are written: an unsafe path then stops the work, and the files before it stay.
 
     After an interruption, call it again: a file that is there with the same size and CRC-32C is not written again.
 

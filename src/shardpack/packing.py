@@ -19,7 +19,14 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
-from shard_format.errors import InvalidArgument, ShardError, ShardIOError, must_stop, shorten
+from shard_format.errors import (
+    InvalidArgument,
+    ShardError,
+    ShardIOError,
+    check_choice,
+    must_stop,
+    shorten,
+)
 from shard_format.executors import Executor, Failure, LocalExecutor, WorkerLost
 from shardpack._record_encoder import EncodedRecord, RecordEncoder
 from shardpack.dataset import Dataset
@@ -149,10 +156,7 @@ def pack(
     name = output_name(output)
     if not callable(make):
         raise InvalidArgument("make is not a function", path=name, found=type(make).__name__)
-    if on_error not in ("raise", "skip"):
-        raise InvalidArgument(
-            "unknown on_error", expected="'raise' or 'skip'", found=repr(on_error)
-        )
+    check_choice("on_error", on_error, ("raise", "skip"))
     encoding = {option: options[option] for option in _ENCODER_OPTIONS if option in options}
     function = SampleFunction(make, RecordEncoder(name, **encoding))
     executor = _executor_of(processes, name)
@@ -305,7 +309,7 @@ class _PackRun:
         self._samples += 1
         if work.keys is not None and record.key not in work.keys:
             raise InvalidArgument(
-                f"make returned another key than key, for {work}",
+                f"make returned a different key than key, for {work}",
                 path=self._name,
                 expected=" or ".join(map(shorten, work.keys)),
                 found=shorten(record.key),

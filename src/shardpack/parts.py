@@ -64,14 +64,14 @@ def commit(
 
     Args:
         output: the set, `"train-%06d.shardpack"`, as the writers of the parts were given it.
-        parts: names of set files in the folder of the parts (`shardpack.sets.parts_folder`), in the order that the set
-            shall have; for engines that do not number parts. If left out, the numbered parts, all of which must be there.
-        overwrite: True replaces a set that is there.
+        parts: names of set files in the folder of the parts (`shardpack.sets.parts_folder`), in the order of the set;
+            for engines that do not number parts. If left out, the numbered parts, all of which must be there.
+        overwrite: True replaces an existing set.
         fsync: False skips syncing to disk.
 
     Raises:
-        InvalidArgument: parts are missing, or belong to different runs; or the set is there.
-        MissingFile, ReferenceMismatch: a part has lost a shard, or has another one.
+        InvalidArgument: parts are missing, or belong to different runs; or the set exists.
+        MissingFile, ReferenceMismatch: a shard of a part is missing, or is a different one.
         DuplicateName: a key is in two shards.
     """
     name = os.fspath(output)
@@ -107,7 +107,7 @@ def commit(
             "there are shards of this name already",
             path=existing[0],
             hint="pass overwrite=True to replace them",
-            command="give --force to replace them",
+            command="pass --force to replace them",
         )
     rows, moves = _renamed(found, name)
     if len(rows) > MOST_SHARDS:

@@ -325,7 +325,7 @@ class ShardPackReader:
     ) -> Iterator[tuple[ShardBytes, int, int]]:
         """For each record what has its bytes, its start in them, and its size.
 
-        Of a remote shard, a record that is larger than a block is read while you read its entries.
+        In a remote shard, a record that is larger than a block is read while you read its entries.
         """
         shard = self._shard
         if shard.is_closed:

@@ -465,7 +465,7 @@ class Entry:
         self, record: Record, number: int, position: int, row: _EntryRow, name: str | None = None
     ) -> None:
         self.name = record.names[number] if name is None else name
-        """Unique in its record; another one than in the file if the record is a combined one."""
+        """Unique in its record; a different one than in the file if the record is a combined one."""
         self._record = record
         self._number = number
         self._position = position

@@ -364,7 +364,7 @@ class ShardSet:
         """Refuse a shard that is not the one that the set file names.
 
         Raises:
-            ReferenceMismatch: it is another one.
+            ReferenceMismatch: it is a different shard.
         """
         expected = self.footers[number]
         if footer == expected:
@@ -389,7 +389,7 @@ class ShardSet:
         """Refuse a shard whose bytes are not those that the set file names.
 
         Raises:
-            ReferenceMismatch: they are others.
+            ReferenceMismatch: the bytes differ.
         """
         expected = self.manifest.files[number].sha256
         if sha256 != expected:

@@ -132,7 +132,7 @@ def _stream(
                 found=f"{size} bytes",
                 rule="P-IDX-1" if is_index else None,
                 hint="pass max_record_bytes=… or limits=… if you trust the file",
-                command="give a larger --record-size-limit if you trust the file",
+                command="pass a larger --record-size-limit if you trust the file",
             )
         data = start + read_bytes(file, size - len(start), name)
         if len(data) < size:

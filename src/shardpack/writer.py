@@ -175,7 +175,7 @@ class RecordWriter(ABC):
 
         Args:
             record: of any shard.
-            key: another key than its own.
+            key: a key other than its own.
             check: False skips the checksums of its entries.
         """
         entries = record.stored_entries(check=check)
@@ -219,8 +219,7 @@ class ShardPackWriter(RecordWriter):
         max_record_bytes: refuse records above this size.
         created: the time that the shard states; None for SOURCE_DATE_EPOCH, else now.
         append: True keeps the records that are already in the file and continues after them.
-        overwrite: True replaces the file when the new one is complete. Without either, a file that is there is an
-            error.
+        overwrite: True replaces the file when the new one is complete. Without either, an existing file is an error.
         fsync: False skips syncing to disk: faster, but a power failure can lose the file.
         storage_options: for a URL of an object store, as `shard_format.remote.open_url` takes them.
     """
@@ -296,7 +295,7 @@ class ShardPackWriter(RecordWriter):
                 problem,
                 path=self.name,
                 hint="pass overwrite=True to replace it, or append=True to continue after its records",
-                command="give --force to replace it",
+                command="pass --force to replace it",
             )
 
     @property

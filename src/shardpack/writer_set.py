@@ -54,8 +54,8 @@ class ShardWriterSet(RecordWriter):
             URL of an object store is fine, too.
         max_bytes: start a new shard before the file would grow above this. A larger record gets its own shard.
         max_records: start a new shard after this many records. One file ignores both limits.
-        append: True keeps the shards that are there and continues after them.
-        overwrite: True replaces the shards that are there. Without either, shards that are there are an error.
+        append: True keeps the existing shards and continues after them.
+        overwrite: True replaces the existing shards. Without either, existing shards are an error.
         first: number of the first shard.
         refuse_full: True raises an error for a record above the limits instead of starting a new shard; for one
             file, too.
@@ -134,7 +134,7 @@ class ShardWriterSet(RecordWriter):
                 "there are shards of this name already",
                 path=existing[0],
                 hint="pass append=True to continue after them, or overwrite=True to replace them",
-                command="give --force to replace them",
+                command="pass --force to replace them",
             )
         elif existing:
             self._keep(existing)
@@ -262,7 +262,7 @@ class ShardWriterSet(RecordWriter):
                 path=self.output,
                 expected=f"at most {' and '.join(limits)}",
                 hint="name a set of shards, such as 'train-%06d.shardpack'",
-                command=f"give --output {stem}-%06d{suffix}, or a larger --shard-size",
+                command=f"pass --output {stem}-%06d{suffix}, or a larger --shard-size",
             )
         self._finish_shard()
         return self._start_shard()

@@ -313,7 +313,7 @@ class Extra:
 
     @property
     def stored(self) -> FileBlock | None:
-        """The entry of a file that it still is."""
+        """The entry in a file that still holds it unchanged, or None."""
         return self._block if isinstance(self._block, FileBlock) else None
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 from shard_format import Codec, Compression
 from shard_format.canonical_json import canonical
 from shard_format.codecs import zstd_level
-from shard_format.errors import InvalidArgument
+from shard_format.errors import InvalidArgument, check_choice
 from shard_format.filters import LARGEST_FRAME
 from wshard._channel_rows import basic_fields, check_row
 from wshard._channels import as_modality
@@ -118,7 +118,7 @@ class RecordedChannel:
 
     @property
     def fill(self) -> NDArray[Any]:
-        """What stands for a value that is not there."""
+        """The placeholder for a missing value."""
         if self.is_ragged:
             return np.empty((0, *self.shape), self.stored)
         if self.dtype.is_float:
@@ -150,7 +150,7 @@ class RecordedChannel:
         if array.shape == self.shape:
             return converted
         raise InvalidArgument(
-            "a value has another shape than its channel",
+            "a value has a different shape than its channel",
             entry=self.block,
             expected=f"{list(self.shape)}",
             found=f"{list(array.shape)}",
@@ -181,7 +181,7 @@ class RecordedChannel:
         if array.ndim and array.shape[1:] == self.shape:
             return array
         raise InvalidArgument(
-            "a value has another shape than its channel",
+            "a value has a different shape than its channel",
             entry=self.block,
             expected=f"[{', '.join(('items', *map(str, self.shape)))}]",
             found=f"{list(array.shape)}",
@@ -352,12 +352,7 @@ class ChannelDef:
 
     def _checked_layout(self) -> tuple[DType, tuple[int, ...]]:
         """The dtype and the shape, if they fit the layout."""
-        if self.layout not in _LAYOUTS:
-            raise InvalidArgument(
-                "unknown layout",
-                expected=" or ".join(map(repr, _LAYOUTS)),
-                found=repr(self.layout),
-            )
+        check_choice("layout", self.layout, _LAYOUTS)
         if str(self.dtype).lower() in _TEXT:
             raise InvalidArgument(
                 "unknown dtype", found=repr(self.dtype), hint="record strings with layout='text'"
@@ -421,7 +416,7 @@ class StepSchema:
                         "a step has a field that the first step lacked",
                         path=self._path,
                         entry=block,
-                        hint="give it at every step, from the first one on",
+                        hint="pass it at every step, from the first one on",
                     )
                 continue
             try:

@@ -178,7 +178,7 @@ class Channel(Strict):
         self, dtype: str | DType | None, shape: Sequence[int] | None, data: ArrayLike | None
     ) -> None:
         if data is None:
-            raise InvalidArgument("a channel needs data", hint="give an array as data=")
+            raise InvalidArgument("a channel needs data", hint="pass an array as data=")
         array, self.dtype_name = convert(
             as_array(data), None if dtype is None else DType.parse(dtype)
         )
@@ -193,7 +193,7 @@ class Channel(Strict):
                 # Existing code hands over flat data together with the shape of a step.
                 if array.ndim != 1 or step == 0 or array.size % step:
                     raise InvalidArgument(
-                        "the data has another shape than the channel",
+                        "the data has a different shape than the channel",
                         expected=f"[T, {', '.join(map(str, wanted))}]",
                         found=f"{list(array.shape)}",
                     )
@@ -356,7 +356,7 @@ class Channel(Strict):
         block, stored, stop = self.source, self.dtype_name.stored_dtype, start + len(out)
         if out.shape[1:] != self.step_shape or out.dtype.itemsize != stored.itemsize:
             raise InvalidArgument(
-                "the array has another form than the channel",
+                "the array has a different form than the channel",
                 entry=self.block or self.name,
                 expected=f"{self.dtype_name} [steps, {', '.join(map(str, self.step_shape))}]",
                 found=f"{out.dtype} {list(out.shape)}",
@@ -400,7 +400,7 @@ class Channel(Strict):
         return _as_booleans(values) if dtype is _BOOL else values
 
     def stored_array(self) -> NDArray[Any]:
-        """What a file holds of it: the array, read if need be, but not kept."""
+        """The part of it that a file stores: the array, read if necessary, but not kept."""
         if self.source is not None:
             # As stored: a boolean may be any byte.
             self._check_size()
@@ -413,7 +413,7 @@ class Channel(Strict):
         assert self.source is not None
         if self.source.nbytes != self.nbytes:
             raise SizeMismatch(
-                "the block has another size than its description says",
+                "the block has a different size than its description says",
                 path=self.source.path,
                 entry=self.block,
                 expected=f"{self.nbytes} bytes: {self._length} steps of "
@@ -470,7 +470,7 @@ class Channel(Strict):
             block = self.clock_source
             if block.nbytes != 8 * self._length:
                 raise SizeMismatch(
-                    "a channel's clock has another length than the channel",
+                    "a channel's clock has a different length than the channel",
                     path=block.path,
                     entry=block.name,
                     expected=f"{self._length} timestamps for {self.block!r}",
@@ -668,7 +668,7 @@ class RaggedChannel(Channel):
         **fields: Any,  # noqa: ANN401 - the arguments of Channel
     ) -> None:
         if (data is None) == (values is None) or (values is None) != (offsets is None):
-            raise InvalidArgument("give either data, or values and offsets", entry=name or None)
+            raise InvalidArgument("pass either data, or values and offsets", entry=name or None)
         given: Any = data
         if offsets is not None:
             given = _Items(values, np.ascontiguousarray(offsets, dtype=np.int64))
@@ -713,7 +713,7 @@ class RaggedChannel(Channel):
             assert self.source is not None
             if block.nbytes != 8 * (self._length + 1):
                 raise SizeMismatch(
-                    "the offsets of a ragged channel have another length than the channel",
+                    "the offsets of a ragged channel have a different length than the channel",
                     path=block.path,
                     entry=block.name,
                     expected=f"{self._length + 1} offsets for {self.block!r}",

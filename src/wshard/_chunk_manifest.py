@@ -280,7 +280,7 @@ def _check_continuity(manifest: ChunkManifest, *, needs_chunks: bool = False) ->
         # An empty chunk has no last step: its range is written as [start, start].
         if end - start + 1 != length and not (length == 0 and end == start):
             told = f"length_T {end - start + 1} for [{start}, {end}]"
-            problem = f"chunk {index} has another length than its range"
+            problem = f"chunk {index} has a different length than its range"
             raise _broken(problem, "W-CHK-6", told, length)
         if (claimed := row.get("total_chunks")) not in (None, len(rows)):
             problem = f"chunk {index} claims another number of chunks"
@@ -292,7 +292,7 @@ def _check_continuity(manifest: ChunkManifest, *, needs_chunks: bool = False) ->
         )
     if total != manifest.total_timesteps:
         raise _broken(
-            "the chunks have another length in all", "W-CHK-6", manifest.total_timesteps, total
+            "the chunks have a different total length", "W-CHK-6", manifest.total_timesteps, total
         )
 
 
@@ -320,7 +320,7 @@ def check_chunk(manifest: ChunkManifest, reference: FileReference, chunk: Episod
     for what, expected, found in facts:
         if expected != found:
             raise ChunkDiscontinuity(
-                f"the chunk says another {what} than the manifest",
+                f"the chunk states a different {what} than the manifest",
                 path=chunk.origin.path,
                 expected=expected,
                 found=found,

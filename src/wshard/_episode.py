@@ -624,7 +624,7 @@ class Episode(Strict):
         block = clock.source
         if block is not None and block.nbytes != self.length * clock.step_bytes:
             raise SizeMismatch(
-                "the clock of the steps has another length than the episode",
+                "the clock of the steps has a different length than the episode",
                 path=block.path,
                 entry=block.name,
                 expected=f"{self.length} values of {clock.step_bytes} bytes",
@@ -870,14 +870,14 @@ class Episode(Strict):
         """Draw it: every channel against time, predictions over what happened, and how far off they are.
 
         A model has one colour and one dash everywhere. Below each predicted channel is the difference between
-        prediction and truth, of cameras as pictures; at the bottom are RMSE by dimension, RMSE by steps ahead for
+        prediction and truth, as pictures for cameras; at the bottom are RMSE by dimension, RMSE by steps ahead for
         predictions with a horizon, and the calibration of uncertainties. Needs the extra `plot`.
 
         Args:
             channels: only these observations, actions and labels, by name or pattern such as `"wrist/*"`.
             models: only the predictions of these models, by name or pattern; `[]` for none.
             dims: only these dimensions, counted from 0.
-            per_dim: whether each dimension has a panel of its own; None for: where several models predict several
+            per_dim: whether each dimension has a panel of its own; None: only where several models predict several
                 dimensions.
             time: a pair of seconds since the episode began, such as `(1.5, 3)`, or a slice of steps.
             size: width and height in inches; None for 12 inches, as high as the panels need.

@@ -157,14 +157,14 @@ def save_wshard(
 
     If the file at `path` has sidecars, they are kept: what `episode` has from them stays in them, and they are bound
     to the new file. This is possible only if the recorded blocks did not change. Other processes that change the
-    episode or its sidecars wait meanwhile.
+    episode or its sidecars wait until it is done.
 
     Args:
         episode: what to save.
         path: where, also a URL of an object store; an existing file is replaced at the end.
         compression: None keeps the stored form of unchanged blocks and stores new ones raw. `"none"` (every array a
             view of the file), `"zstd"`, `"zstd:LEVEL"`, `"lz4"` and `"auto"`, which tries what suits each block,
-            encode all blocks anew, and `"keep"` is the same as None. Or a mapping of block names, channel names or
+            encode all blocks again, and `"keep"` is the same as None. Or a mapping of block names, channel names or
             patterns to these: `{"signal/rgb": "zstd:19", "signal/depth*": "lz4", "*": "none"}`. Blocks that hardly
             shrink stay raw. Cameras may name a codec for pictures, as `VideoChannel.encode` takes it:
             `{"rgb": "h264:crf=23", "depth": "ffv1"}`. The file then holds them as video; `episode` does not change.
@@ -343,10 +343,10 @@ def _check_ground_truth(path: str, sidecars: list[str], old: Episode, new: Episo
             changed += [name for name in names if name in new.origin.reader]
     if changed:
         raise InvalidArgument(
-            "the episode has sidecars, which belong to what it held before",
+            "the episode has sidecars that belong to its previous content",
             path=path,
             entry=changed[0],
-            found=f"{len(sidecars)} sidecars",
+            found=", ".join(map(os.path.basename, sidecars)),
             hint="merge them into the file first with wshard.compact, remove them with wshard.remove_lane, "
             "or save under another name",
         )

@@ -96,7 +96,7 @@ def is_journal(path: str) -> bool:
 
 
 def find_recordings(folder: str | os.PathLike[str]) -> list[RecordingFiles]:
-    """The recordings below a folder that have journals, in natural order: unfinished ones, and those that go on.
+    """The recordings below a folder that have journals, unfinished or still being written, in natural order.
 
     Raises:
         ShardIOError: a folder cannot be read.

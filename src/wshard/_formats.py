@@ -61,7 +61,7 @@ def load_wshard(
 
     Descriptions are read now, arrays when you access them. A chunked episode opens by its manifest.
     Lanes and edits that were added later are included. The journal of a recording that was not finished,
-    `….partial`, opens as far as it was flushed, for reading only, as `open_partial` opens it.
+    `….partial`, opens up to its last flush, for reading only, as `open_partial` opens it.
 
     Args:
         source: a path, a URL, bytes, a binary file that can seek, or any `ByteSource`.

@@ -105,7 +105,7 @@ def _joined_channel(block: str, parts: Sequence[Channel], lengths: Sequence[int]
                 counts[number] = length  # the next part starts with this observation
             elif count not in (length, length + 1):
                 raise ChunkDiscontinuity(
-                    f"part {number} has another number of entries than steps",
+                    f"part {number} has a different number of entries than steps",
                     entry=block,
                     expected=f"{length} or {length + 1}",
                     found=count,

@@ -392,7 +392,9 @@ class Journal:
         block, size = runs.row.block, frame.body.content_size
         expected = runs.codec if runs.filters is None else Codec.ZSTD
         if expected not in (None, frame.codec):
-            raise BadHeader(f"a run of {block!r} has another codec than expected", rule="J-RUN-2")
+            raise BadHeader(
+                f"a run of {block!r} has a different codec than expected", rule="J-RUN-2"
+            )
         if not frame.entries or size != frame.entries * runs.step_bytes:
             raise SizeMismatch(f"a run of {block!r} does not hold its entries", rule="J-RUN-3")
         is_limited = runs.filters is not None or runs.row.fields.get("layout") == "text"

@@ -102,7 +102,7 @@ class BlockName(NamedTuple):
 
 
 def parse_block(name: str) -> BlockName:
-    """Takes a name apart by its form alone, as readers do where no row says more."""
+    """Splits a name by its form alone, as readers do if no row says more."""
     lane, _, rest = name.partition("/")
     if lane == "omen":
         channel, _, model = rest.partition("/")

@@ -290,7 +290,7 @@ class _Planner:
             return  # what a file holds without a time for each step goes back as it came
         allowed = f"{length} or {length + 1}" if may_have_one_more else f"{length}"
         raise InvalidArgument(
-            "the channel has another length than the episode",
+            "the channel has a different length than the episode",
             entry=block,
             expected=f"{allowed} steps",
             found=f"{channel.length}",
@@ -380,7 +380,7 @@ class _Planner:
         assert times is not None
         if len(times) != channel.length:
             raise InvalidArgument(
-                "a channel's clock has another length than the channel",
+                "a channel's clock has a different length than the channel",
                 entry=block,
                 expected=f"{channel.length} timestamps",
                 found=f"{len(times)}",
@@ -669,7 +669,7 @@ class _Planner:
 
 
 def _stored(channel: Channel, block: str) -> StoredBlock | None:
-    """The entry that a channel still is; what a channel gives out cannot be written, so that it is unchanged."""
+    """The stored entry that a channel still equals: arrays of a channel are read-only, so it cannot have changed."""
     source = channel.source
     if source is None or source.name != block or not hasattr(source, "copy_to"):
         return None

@@ -236,7 +236,7 @@ class ChannelGroup:
         return self._made[-1]
 
     def is_full(self, buffer: StepBuffer) -> bool:
-        """Whether a buffer is to be written."""
+        """Whether a buffer must be written."""
         return buffer.count == self.steps or buffer.ragged_bytes >= self._largest
 
     def give_back(self, buffer: StepBuffer) -> None:
@@ -327,7 +327,7 @@ def choose_encoding(run: ChannelRun) -> RunEncoding:
 
 
 def encode(run: ChannelRun, encoding: RunEncoding) -> EncodedRun:
-    """Compresses or encodes a run if it is to be, and computes the checksums that it lacks."""
+    """Compresses or encodes a run if necessary, and computes the checksums that it lacks."""
     camera = run.channel.camera
     if camera is not None:
         packets, measured = camera.encode(run.content, run.entries)

@@ -242,7 +242,7 @@ def check_fit(fields: dict[str, Any], episode: Episode, own: str) -> None:
         expected=fields["base"][what],
         found=facts[what],
         rule="W-SID-2",
-        hint=f"it was made for other content than {episode.origin.path} has now: put that file back, "
+        hint=f"it was made for different content than {episode.origin.path} has now: put that file back, "
         "make the lane again with add_lane, or delete the sidecar",
     )
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_format import Codec, Compression
-from shard_format.errors import InvalidArgument
+from shard_format.errors import InvalidArgument, check_choice
 from shard_format.filters import LARGEST_FRAME, Delta, Filters, Planes, encoded_size
 from wshard._channels import Channel
 from wshard._lanes import block_name, not_found
@@ -73,10 +73,8 @@ class StoragePolicy:
         profile: str | None = None,
         steps_per_frame: int | Mapping[str, int] | None = None,
     ) -> None:
-        if profile not in (None, TRAINING, EXCHANGE):
-            raise InvalidArgument(
-                "unknown profile", expected=f"{TRAINING!r} or {EXCHANGE!r}", found=repr(profile)
-            )
+        if profile is not None:
+            check_choice("profile", profile, (TRAINING, EXCHANGE))
         if compression is None:
             compression = AUTO if profile else KEEP
         self._rules = _rules(compression)
@@ -133,11 +131,11 @@ class StoragePolicy:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether the file is to be stored as the one it was loaded from."""
+        """Whether to store the file as the one that it was loaded from."""
         return self._rules == {"*": KEEP}
 
     def keeps(self, entry: PlannedEntry) -> bool:
-        """Whether an entry shall be copied as its file has it."""
+        """Whether to copy an entry as its file stores it."""
         return bool(_lookup(self._rules, entry.name, _RAW) == KEEP)
 
     def for_entry(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.errors import BadValue, InvalidArgument, LimitExceeded
+from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,7 +139,7 @@ def convert(array: NDArray[Any], dtype: DType | None) -> tuple[NDArray[Any], DTy
             "an array of Python objects cannot be stored",
             expected=_ALL,
             found=f"dtype {array.dtype}",
-            hint="give numbers of one type; lists of strings make a text channel",
+            hint="use numbers of one type; lists of strings make a text channel",
         )
     own = DType.from_numpy(array.dtype)
     target = dtype or own
@@ -190,13 +190,11 @@ class Strict:
 
 
 def _unknown_attribute(thing: object, name: str) -> AttributeError:
-    import difflib
-
     kind = type(thing)
-    known = [each for each in dir(kind) if not each.startswith("_")]
-    close = difflib.get_close_matches(name, known, n=2)
-    meant = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-    return AttributeError(f"{kind.__name__} has no attribute {name!r}{meant}")
+    meant = did_you_mean(name, [each for each in dir(kind) if not each.startswith("_")])
+    return AttributeError(
+        f"{kind.__name__} has no attribute {name!r}{f'; {meant}' if meant else ''}"
+    )
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

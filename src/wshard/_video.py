@@ -343,7 +343,7 @@ class VideoChannel(Channel):
         frames = self.frames_source
         if frames is not None and frames.nbytes != 16 * packets:
             raise SizeMismatch(
-                "the index of frames has another length than the packets",
+                "the index of frames has a different length than the packets",
                 path=frames.path,
                 entry=frames.name,
                 expected=f"{16 * packets} bytes for {packets} packets",
@@ -443,7 +443,7 @@ class VideoChannel(Channel):
     def read_steps_into(self, start: int, out: NDArray[Any]) -> None:
         if out.shape[1:] != self.step_shape or out.dtype != self.dtype:
             raise InvalidArgument(
-                "the array has another form than the channel",
+                "the array has a different form than the channel",
                 entry=self.block or self.name,
                 expected=f"{self.dtype_name} [steps, {', '.join(map(str, self.step_shape))}]",
                 found=f"{out.dtype} {list(out.shape)}",
@@ -552,7 +552,7 @@ class VideoChannel(Channel):
     def to_file(self, path: str | os.PathLike[str], fps: float | None = None) -> None:
         """Writes an mp4, mkv or other video file with these packets; nothing is encoded again.
 
-        Frames that are hidden are in the file: an mp4 says that players shall skip them.
+        Frames that are hidden are in the file: an mp4 tells players to skip them.
 
         Args:
             path: the ending says which kind of file. An existing file is replaced.
@@ -563,7 +563,7 @@ class VideoChannel(Channel):
             raise InvalidArgument(
                 "a video file needs a rate",
                 entry=self.name,
-                hint="give fps=…, or set sampling_rate_hz",
+                hint="pass fps=…, or set sampling_rate_hz",
             )
         index = self.index
         first, end = index.needed(0, self._length)

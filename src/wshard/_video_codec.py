@@ -286,7 +286,7 @@ class VideoDecoder:
     def _pixels(self, frame: Any) -> NDArray[Any]:  # noqa: ANN401 - a frame of PyAV
         if (frame.height, frame.width) != (self._height, self._width):
             raise BadValue(
-                "a decoded frame has another size than the channel",
+                "a decoded frame has a different size than the channel",
                 expected=f"{self._width} x {self._height} pixels",
                 found=f"{frame.width} x {frame.height}",
                 rule="W-VID-6",
@@ -333,7 +333,7 @@ class PictureDecoder:
             ) from None
         if pixels.shape[:2] != (height, width):
             raise BadValue(
-                "a decoded frame has another size than the channel",
+                "a decoded frame has a different size than the channel",
                 expected=f"{width} x {height} pixels",
                 found=f"{pixels.shape[1]} x {pixels.shape[0]}",
                 rule="W-VID-6",
@@ -343,7 +343,7 @@ class PictureDecoder:
     def _fitted(self, pixels: NDArray[Any]) -> NDArray[Any]:
         if pixels.dtype != self._dtype:
             raise BadValue(
-                "a decoded frame has another type than the channel",
+                "a decoded frame has a different type than the channel",
                 expected=self._dtype,
                 found=pixels.dtype,
                 rule="W-VID-6",

@@ -156,7 +156,7 @@ def kept_schema(origin: Origin | None) -> Schema | None:
 def _kept(
     entry: PlannedEntry, policy: StoragePolicy, origin: Origin | None, identity: bool
 ) -> StoredBlock | None:
-    """A block with the same content in a file, if blocks are to be kept as they are stored."""
+    """A block with the same content in a file, if blocks keep their stored form."""
     if not policy.keeps(entry):
         return None
     if entry.stored is not None and entry.stored.can_be_copied(identity):

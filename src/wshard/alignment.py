@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 import numpy as np
 
-from shard_format.errors import InvalidArgument, shorten
+from shard_format.errors import InvalidArgument, check_choice, shorten
 from wshard._channels import Channel
 from wshard._lanes import not_found
 from wshard._values import as_times
@@ -180,7 +180,7 @@ def unit_mistake(times_ns: NDArray[np.int64], span_ns: tuple[int, int]) -> tuple
 def check_unit(
     times_ns: NDArray[np.int64], span_ns: tuple[int, int] | None, otherwise: str
 ) -> None:
-    """Refuses a clock that seems to count time in another unit than the steps.
+    """Refuses a clock that seems to count time in a different unit than the steps.
 
     Args:
         times_ns: the clock of a channel.
@@ -194,7 +194,7 @@ def check_unit(
     if mistake is not None:
         problem, mend = mistake
         raise InvalidArgument(
-            f"the clock of the channel has another unit than the episode: {problem}",
+            f"the clock of the channel has a different unit than the episode: {problem}",
             hint=f"run `wshard doctor FILE`; mend it with `{mend}` and save the episode; {otherwise}",
         )
 
@@ -233,8 +233,8 @@ def take(
             only.
 
     Raises:
-        InvalidArgument: integers, bool or a list are to be interpolated; an entry that is needed is
-            not among the values; or the values are neither numbers nor a list.
+        InvalidArgument: the method interpolates, and the values are integers, bool or a list; an entry that is needed
+            is not among the values; or the values are neither numbers nor a list.
     """
     start, stop = needed_range(match)
     rows = values if isinstance(values, (list, tuple)) else np.asarray(values)
@@ -454,12 +454,7 @@ def _not_interpolated(found: str) -> InvalidArgument:
 
 
 def _tolerance(tolerance_ns: int | None, method: str) -> int:
-    if method not in METHODS:
-        raise InvalidArgument(
-            "unknown method",
-            expected=", ".join(repr(known) for known in METHODS),
-            found=repr(method),
-        )
+    check_choice("method", method, METHODS)
     if tolerance_ns is None:
         return _UINT64_MAX
     try:

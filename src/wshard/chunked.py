@@ -139,7 +139,7 @@ class ChunkedEpisodeWriter:
         names = ChunkNames(os.fspath(base_path), episode_id)
         names.check_referable()
         if chunk_size_t < 1:
-            raise InvalidArgument("a chunk has at least one step", found=chunk_size_t)
+            raise InvalidArgument("a chunk must have at least one step", found=chunk_size_t)
         self.folder = names.folder
         self.episode_id = episode_id
         self.chunk_size_t = chunk_size_t

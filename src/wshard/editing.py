@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 import os
@@ -15,7 +14,7 @@ import numpy as np
 
 from shard_format import ShardReader, compute_identity
 from shard_format.canonical_json import canonical
-from shard_format.errors import InvalidArgument, ShardIOError
+from shard_format.errors import InvalidArgument, ShardIOError, did_you_mean
 from shard_format.registry import ContentType
 from wshard._blocks import Extra
 from wshard._channels import Channel
@@ -167,9 +166,9 @@ def split_episode(
     restores the episode.
     """
     if (steps is None) == (at is None):
-        raise InvalidArgument("give either steps or at")
+        raise InvalidArgument("pass either steps or at")
     if steps is not None and steps < 1:
-        raise InvalidArgument("a part has at least one step", found=steps)
+        raise InvalidArgument("a part must have at least one step", found=steps)
     length = episode.length
     borders = sorted({0, *(at or ())}) if steps is None else range(0, max(1, length), steps)
     parts = [
@@ -252,8 +251,8 @@ class Difference:
 def differences(left: Episode, right: Episode, *, values: bool = True) -> list[Difference]:
     """The differences between two episodes, block by block; empty if they are the same.
 
-    How they are stored does not matter: order, compression, alignment. Without `values`, names, types and shapes are
-    compared only.
+    How they are stored does not matter: order, compression, alignment. Without `values`, only names, types and shapes
+    are compared.
     """
     ours = {entry.name: entry for entry in plan_entries(left)}
     theirs = {entry.name: entry for entry in plan_entries(right)}
@@ -421,8 +420,8 @@ def _place(episode: Episode, block: str, values: Any) -> None:  # noqa: ANN401 -
     else:
         # A prefix of one's own must not look like a mistyped lane.
         known = [name for name in LANES if name and "/" not in name]
-        if close := difflib.get_close_matches(lane, known, n=1, cutoff=0.75):
-            raise _not_addable(block, f"did you mean {close[0]!r}?")
+        if meant := did_you_mean(lane, known, at_least=0.75):
+            raise _not_addable(block, meant)
         episode.extras[block] = values
 
 
@@ -506,7 +505,7 @@ def edit(
         intervals = items if items is None or isinstance(items, Intervals) else Intervals(items)
         changes["labels"][name] = None if intervals is None else intervals.to_fields()
     if not changes["metadata"] and not changes["labels"]:
-        raise InvalidArgument("there is nothing to change", hint="give metadata={…} or labels={…}")
+        raise InvalidArgument("there is nothing to change", hint="pass metadata={…} or labels={…}")
     with changing(location), open_wshard(location, sidecars=False) as base:
         if os.path.exists(target):
             assert base.origin is not None
@@ -555,7 +554,7 @@ def compact(
             raise InvalidArgument(
                 "a manifest cannot hold lanes",
                 path=location,
-                hint="give another name as out: the result is one file with all chunks",
+                hint="pass another name as out: the result is one file with all chunks",
             )
         _check_identities(episode)
         if sidecars:

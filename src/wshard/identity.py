@@ -38,7 +38,7 @@ __all__ = [
 def episode_identity(episode: Episode | SourceLike | ShardReader) -> Identity:
     """The identity of an episode, in memory or in a file.
 
-    Of an episode in memory it is the identity that its file will have. `str()` gives its 64 hex digits.
+    For an episode in memory, it is the identity that its file will have. `str()` gives its 64 hex digits.
     """
     if not isinstance(episode, Episode):
         return compute_identity(episode)

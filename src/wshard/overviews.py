@@ -164,7 +164,7 @@ class DrawableBlock:
 class OverviewFile(Mapping[str, Overview]):
     """The overviews of an episode by block name, and the posters of its cameras.
 
-    Has only what fits the episode: `stale` names the blocks that were changed after their overview was made.
+    Has only what matches the episode: `stale` names the blocks that were changed after their overview was made.
 
     Owns: the reader of the overview file, and the episode if it was opened for this.
     """
@@ -203,7 +203,7 @@ class OverviewFile(Mapping[str, Overview]):
 
         Raises:
             EntryNotFound: no overview of this block fits the episode.
-            SizeMismatch: it has another size than it must have, or another rule is broken; the episode can be read.
+            SizeMismatch: it has a different size than it must have, or another rule is broken; the episode can be read.
         """
         entry = f"overview/{name}"
         if name not in self:
@@ -241,7 +241,7 @@ class OverviewFile(Mapping[str, Overview]):
         found = self._reader.row_of(entry).orig_size
         if found != expected:
             raise SizeMismatch(
-                "the overview has another size than its channel asks for",
+                "the overview has a different size than its channel asks for",
                 expected=f"{expected} bytes: mean, minimum and maximum of {block.values} values in "
                 f"{block.buckets} buckets",
                 found=f"{found} bytes",
@@ -300,7 +300,7 @@ def open_overviews(
         storage_options: for a URL, as for `load_wshard`.
 
     Raises:
-        BadMetadata: the overview file is damaged; the episode can be read all the same.
+        BadMetadata: the overview file is damaged; the episode can still be read.
     """
     if isinstance(source, Episode):
         path = None if source.origin is None else source.origin.path
@@ -470,7 +470,7 @@ def write_overviews(
     limits: Limits = DEFAULT_LIMITS,
     storage_options: Mapping[str, Any] | None = None,
 ) -> str | None:
-    """Makes the overview file of an episode, which is read for this; the episode does not change.
+    """Reads an episode and makes its overview file; the episode does not change.
 
     The file is `path` with `.overview` after it. It has an overview of each dense channel of more than 16 384 entries
     and at most 256 values a step, and images of cameras with 8-bit colours: one of the first frame, at most 640 pixels

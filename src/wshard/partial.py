@@ -170,9 +170,9 @@ class PartialEpisode(Episode):
 
 
 def open_partial(path: str | os.PathLike[str]) -> PartialEpisode:
-    """Opens a recording that is not finished, as far as it is on disk now; values are read when they are used.
+    """Opens an unfinished recording, up to what is on disk now; values are read when you use them.
 
-    The recorder may continue meanwhile: `refresh` reads what it has added.
+    The recorder may continue while you read: `refresh` reads what it has added.
 
     Args:
         path: the journal, `….partial`, or the name that the episode will have; any file of a recording in
@@ -300,7 +300,7 @@ def recover(
             "an episode with this name exists",
             path=target,
             hint="pass out= to save the recording elsewhere",
-            command="give -o OUT to save the recording elsewhere",
+            command="pass -o OUT to save the recording elsewhere",
         )
     if os.path.exists(target) and os.path.samefile(target, location):
         raise InvalidArgument("cannot save over the journal itself", path=target)

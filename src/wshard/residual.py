@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.errors import BadProfile, InvalidArgument, SizeMismatch
+from shard_format.errors import BadProfile, InvalidArgument, SizeMismatch, check_choice
 from wshard._lanes import DELTA_RESIDUAL, SCALES, SIGN_RESIDUAL
 from wshard._values import DType, as_array, convert, read_only
 
@@ -212,7 +212,7 @@ def dequantize_delta(
     Scales that are NaN or infinite give what multiplication gives.
 
     Raises:
-        InvalidArgument: `quantized` are not integers, or `scales` has another shape than
+        InvalidArgument: `quantized` are not integers, or `scales` has a different shape than
             [⌈T/window_size⌉, ...].
     """
     codes = _numbers(quantized, "quantized")
@@ -359,10 +359,7 @@ def _prediction(omen: ArrayLike, signal: NDArray[Any], name: str = "signal") -> 
 
 
 def _check_edge_rule(edge_rule: str) -> None:
-    if edge_rule not in ("pad", "overlap"):
-        raise InvalidArgument(
-            "unknown edge rule", expected="'pad' or 'overlap'", found=repr(edge_rule)
-        )
+    check_choice("edge rule", edge_rule, ("pad", "overlap"))
 
 
 def _natural(value: int, name: str, smallest: int = 0) -> int:
@@ -451,7 +448,9 @@ class Residual:
                 f"scales belong to {DELTA_RESIDUAL!r} and only to it", entry=channel_id
             )
         if window < 1:
-            raise InvalidArgument("a window has at least one step", entry=channel_id, found=window)
+            raise InvalidArgument(
+                "a window must have at least one step", entry=channel_id, found=window
+            )
         self.channel_id, self.type, self.model, self.window = channel_id, type, model, window
         kind = DType.UINT8 if type == SIGN_RESIDUAL else DType.INT8
         try:

@@ -138,7 +138,7 @@ class WShardStreamWriter:
         timebase: Timebase | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Opens the journal of an episode in this environment, with this clock of the steps and any metadata.
+        """Opens the journal of an episode, with its environment, the clock of its steps and any metadata.
 
         Raises:
             InvalidArgument: the episode exists and `overwrite` is not set, or an earlier recording is not finished.

@@ -86,7 +86,7 @@ class ChannelSpec(NamedTuple):
             raise _not_for_windows(self.name, channel)
         if channel.dtype_name.numpy_dtype != self.dtype or tuple(channel.step_shape) != self.shape:
             raise InvalidArgument(
-                "an episode has another kind of channel than the others",
+                "an episode has a different kind of channel than the others",
                 entry=self.name,
                 expected=f"{self.dtype} {list(self.shape)}",
                 found=f"{channel.dtype_name} {list(channel.step_shape)}",
@@ -376,7 +376,7 @@ class Windows:
 def make_arrays(
     forms: Forms, batch: int, out: Mapping[str, NDArray[Any]] | None
 ) -> dict[str, NDArray[Any]]:
-    """Room for a batch: new arrays, of which every byte is to be written, or those of an earlier one.
+    """Room for a batch: new arrays, every byte of which must be written, or those of an earlier batch.
 
     Args:
         forms: of each item.
@@ -384,7 +384,7 @@ def make_arrays(
         out: arrays to use again.
 
     Raises:
-        InvalidArgument: an array that is to be used again has another form.
+        InvalidArgument: an array to use again has a different form.
     """
     return {
         key: new_array((batch, *shape), dtype)

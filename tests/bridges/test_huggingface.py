@@ -282,7 +282,7 @@ class TestOtherRows:
             Episode("a", observations={"x": noise(3)}),
             Episode("b", observations={"x": noise(3, 2)}),
         ]
-        with pytest.raises(InvalidArgument, match=r"b: entry 'x': an episode has another kind"):
+        with pytest.raises(InvalidArgument, match=r"b: entry 'x': an episode has a different kind"):
             huggingface.episodes_to_hf(given)
 
 

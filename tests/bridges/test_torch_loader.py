@@ -365,7 +365,7 @@ class TestArguments:
     """Mistakes, and what is known from elsewhere."""
 
     def test_a_plan_for_another_length_or_for_single_workers_is_refused(self) -> None:
-        with pytest.raises(InvalidArgument, match="another length"):
+        with pytest.raises(InvalidArgument, match="a different length"):
             Loader(_Index(10), Plan(11))
         with pytest.raises(InvalidArgument, match="one of several workers"):
             Loader(_Index(10), Plan(10, num_workers=2))

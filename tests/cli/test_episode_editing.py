@@ -198,7 +198,7 @@ class TestSplitAndMerge:
         before = {path: path.stat().st_mtime_ns for path in (tmp_path / "p").iterdir()}
         result = wshard(*arguments)
         assert result.code == Exit.USAGE
-        assert "give --force" in result.err
+        assert "pass --force" in result.err
         assert {path: path.stat().st_mtime_ns for path in (tmp_path / "p").iterdir()} == before
         assert wshard(*arguments, "--force").code == Exit.OK
 
@@ -376,7 +376,7 @@ class TestCompact:
         add_lane(manifest, "omen/joint_pos/v2", np.ones((60, 3), "f4"))
         result = wshard("compact", manifest, "--force")
         assert result.code == Exit.USAGE
-        assert "give -o OUT" in result.err
+        assert "pass -o OUT" in result.err
         out = tmp_path / "one.wshard"
         assert wshard("compact", manifest, "-o", out).code == Exit.OK
         assert "v2" in load_wshard(out).omens["joint_pos"]

@@ -117,14 +117,14 @@ class TestAgain:
         result = wshard("stats", folder)
         assert result.code == Exit.FINDING
         assert "the data has changed since" in result.err
-        assert "give --force to make them again (reference_mismatch)" in result.err
+        assert "pass --force to make them again (reference_mismatch)" in result.err
         assert wshard("stats", "-f", folder).out.startswith("4 episodes")
 
     def test_other_quantiles_need_force(self, wshard: Run, folder: Path) -> None:
         wshard("stats", folder)
         result = wshard("stats", "--quantiles", "0.25", folder)
         assert result.code == Exit.USAGE
-        assert "the file exists; give --force to replace it" in result.err
+        assert "the file exists; pass --force to replace it" in result.err
         assert wshard("stats", "--quantiles", "0.25", "--force", folder).code == Exit.OK
         assert list(load_stats(folder)["ctrl"].quantiles) == [0.25]
 
@@ -142,7 +142,7 @@ class TestInputs:
         make_episode("more/ep.wshard")
         result = wshard("stats", folder, tmp_path / "more")
         assert result.code == Exit.USAGE
-        assert "give -o OUT to say where" in result.err
+        assert "pass -o OUT to say where" in result.err
         out = tmp_path / "both.wshard-stats"
         assert wshard("stats", folder, tmp_path / "more", "-o", out).code == Exit.OK
         assert load_stats(out).episodes == 4

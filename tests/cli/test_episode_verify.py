@@ -182,7 +182,7 @@ class TestVerify:
         assert result.code == Exit.FINDING
         assert "limit_exceeded" in result.out
         advice = wshard("doctor", path, "--max-decompressed", "4K").out
-        assert "    do: give --max-decompressed SIZE if you trust the file\n" in advice
+        assert "    do: pass --max-decompressed SIZE if you trust the file\n" in advice
         assert wshard("verify", path, "--max-decompressed", "2G").code == Exit.OK
 
     def test_a_file_of_another_kind_is_named(self, wshard: Run, tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ class TestDoctor:
     def test_a_misspelled_code_is_wrong_use(self, wshard: Run, episode: Path) -> None:
         result = wshard("doctor", "--ignore", "not_finit", episode)
         assert result.code == Exit.USAGE
-        assert "did you mean not_finite?" in result.err
+        assert "did you mean 'not_finite'" in result.err
 
     def test_a_folder_ends_with_a_summary_by_code(self, wshard: Run, folder: Path) -> None:
         result = wshard("doctor", folder, "--jobs", "2")

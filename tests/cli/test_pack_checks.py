@@ -149,7 +149,7 @@ def test_a_cut_shard_is_recovered_up_to_the_cut(share: float, pack: Run, shard: 
     assert "lost:" in result.out
     assert pack("verify", saved).code == 0
     again = pack("recover", cut)
-    assert (again.code, "give --force" in again.err) == (Exit.USAGE, True)
+    assert (again.code, "pass --force" in again.err) == (Exit.USAGE, True)
 
 
 def test_good_entries_of_a_damaged_record_are_recovered_on_request(pack: Run, shard: Path) -> None:

@@ -309,7 +309,7 @@ def test_overlays_add_and_delete_keys(pack: Run, all_of_it: Path, tmp_path: Path
     (tmp_path / "bad.txt").write_text("r000\nr007\n")
     command = ("join", "--overlay", all_of_it, more, "-o", tmp_path / "new.shardpack")
     result = pack(*command)
-    assert (result.code, "give --add to add them" in result.err) == (Exit.USAGE, True)
+    assert (result.code, "pass --add to add them" in result.err) == (Exit.USAGE, True)
     assert pack(*command, "--add", "--delete", tmp_path / "bad.txt").code == 0
     with shardpack.open(tmp_path / "new.shardpack") as dataset:
         expected = [f"r{number:03}" for number in range(42) if number not in (0, 7)]

@@ -103,7 +103,7 @@ def test_an_interrupt_leaves_complete_shards_and_going_on_gives_the_same_bytes(
     _, err = process.communicate()
     assert process.returncode == code
     assert "so far" in err
-    assert "to continue, give the same command with --resume" in err
+    assert "to continue, run the same command with --resume" in err
     left = shards_in(folder)
     # Complete ones only, and nothing else.
     assert sorted(os.listdir(folder)) == sorted(left)
@@ -218,7 +218,7 @@ def test_a_file_that_vanishes_or_changes_stops_the_run_by_name(
     assert f"{photos / 'cats' / '0005.jpg'}: " in result.err
     assert fault.reason in result.err
     assert "record 'cats/0005'" in result.err
-    assert "to continue, give the same command with --resume" in result.err
+    assert "to continue, run the same command with --resume" in result.err
     assert [path.name for path in sorted(tmp_path.glob("*.shardpack"))] == ["set-00.shardpack"]
 
 

@@ -83,7 +83,7 @@ def test_an_entry_with_the_name_of_the_metadata_is_never_taken_for_it(
         writer.write("a", {METADATA_ENTRY: b"mine"})
     result = pack("extract", shard, "-C", tmp_path / "out")
     assert result.code == Exit.USAGE
-    assert "give another --metadata-entry" in result.err
+    assert "pass another --metadata-entry" in result.err
     assert not (tmp_path / "out").exists()
     assert pack("extract", shard, "-C", tmp_path / "out", "--metadata-entry", "m.json").code == 0
     assert (tmp_path / "out" / f"a.{METADATA_ENTRY}").read_bytes() == b"mine"

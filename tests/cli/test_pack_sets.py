@@ -67,7 +67,7 @@ def test_machines_that_list_other_files_do_not_make_one_set(photos: Path, pack: 
         command = ("create", "-i", photos, *OUT, "--part", part, "--revision", "second run")
         assert pack(*command).code == 0
     result = pack("commit", "-o", "train-%06d.shardpack")
-    assert (result.code, "give --force" in result.err) == (2, True)
+    assert (result.code, "pass --force" in result.err) == (2, True)
     assert pack("commit", "-o", "train-%06d.shardpack", "--force").code == 0
     assert "second run" in pack("info", "train.shardpack-set").out
     assert sorted(os.listdir()) == sorted(

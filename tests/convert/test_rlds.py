@@ -508,7 +508,7 @@ def test_a_wrong_number_of_episodes_is_noticed(tmp_path: Path) -> None:
     info = json.loads((folder / "dataset_info.json").read_text())
     info["splits"][0]["shardLengths"] = ["1"]
     (folder / "dataset_info.json").write_text(json.dumps(info))
-    with pytest.raises(SizeMismatch, match="another number of records"):
+    with pytest.raises(SizeMismatch, match="a different number of records"):
         list(convert.read(folder))
 
 

@@ -261,7 +261,7 @@ class TestTransformations:
         assert filtered == data
 
     def test_memory_of_another_size_is_refused(self) -> None:
-        with pytest.raises(InvalidArgument, match="another size"):
+        with pytest.raises(InvalidArgument, match="a different size"):
             Filters(planes=Planes(2)).undo_into(bytes(4), memoryview(bytearray(6)))
 
     def test_data_that_is_not_whole_rows_is_refused(self) -> None:

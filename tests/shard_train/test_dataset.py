@@ -375,7 +375,7 @@ class TestErrors:
         ep = episode_of(1, 10)
         ep.observations["cam"] = np.zeros((10, 5, 4), np.uint8)
         save(ep, odd / "ep_1.wshard")
-        with pytest.raises(InvalidArgument, match=r"ep_1\.wshard: entry 'cam'.*another kind"):
+        with pytest.raises(InvalidArgument, match=r"ep_1\.wshard: entry 'cam'.*a different kind"):
             EpisodeDataset(odd, 8)
 
     def test_skipped_windows_are_replaced_counted_and_reported_once(

@@ -257,7 +257,7 @@ class TestDeltaTimestamps:
         )[0]
         assert item["signal/start"].shape == (1, 1)
         assert item["reward"].tolist() == [0.0]  # the lane, which is not there
-        with pytest.raises(InvalidArgument, match=r"'start'.*another key.*signal/start"):
+        with pytest.raises(InvalidArgument, match=r"'start'.*a different key.*signal/start"):
             EpisodeDataset(path, delta_timestamps={"start": [0]}, channels=[])
         with pytest.raises(InvalidArgument, match="the name of another one's mask"):
             EpisodeDataset(path, delta_timestamps={"x": [0]})

@@ -220,7 +220,7 @@ class TestEpochs:
             ([(5, 1)], {"shuffle": "stream"}, "unknown shuffle for the sources"),
             ([(5, 1)], {"rename": {"a": {}}}, "name that no source has"),
             ([(5, 1)], {"plans": {"a": Plan(5)}}, "name that no source has"),
-            ([(5, 1)], {"plans": {"0": Plan(6)}}, "another length"),
+            ([(5, 1)], {"plans": {"0": Plan(6)}}, "a different length"),
         ],
     )
     def test_arguments_that_cannot_work_are_refused(
@@ -292,7 +292,7 @@ class TestResume:
     )
     def test_the_state_of_another_mixture_is_refused(self, other: MixedDataset) -> None:
         state = mix([(10, 0.5), (7, 0.5)]).plan().state_dict(2)
-        with pytest.raises(InvalidArgument, match="another"):
+        with pytest.raises(InvalidArgument, match="a different"):
             BatchSampler(other.plan()).load_state_dict(state)
 
 

@@ -615,9 +615,9 @@ class TestSampler:
     @pytest.mark.parametrize(
         ("change", "words"),
         [
-            ({"length": 51}, "another length"),
-            ({"seed": 1}, "another seed"),
-            ({"shuffle": "none"}, "another order"),
+            ({"length": 51}, "a different length"),
+            ({"seed": 1}, "a different seed"),
+            ({"shuffle": "none"}, "a different order"),
         ],
     )
     def test_states_of_other_orders_are_refused(self, change: dict[str, Any], words: str) -> None:
@@ -628,7 +628,7 @@ class TestSampler:
     def test_states_of_other_shards_are_refused(self) -> None:
         state = plan_for(50, "shards").state_dict(1)
         for change in ({"buffer_shards": 4}, {"shard_sizes": (25, 25)}):
-            with pytest.raises(InvalidArgument, match="another order"):
+            with pytest.raises(InvalidArgument, match="a different order"):
                 replace(plan_for(50, "shards"), **change).resumed(state)
 
     def test_from_any_place_every_rank_has_a_last_batch(self) -> None:

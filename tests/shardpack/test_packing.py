@@ -613,7 +613,7 @@ class TestGoingOn:
     @pytest.mark.parametrize(
         ("key", "said"),
         [
-            (lambda n: f"k{n}", r"another key than key, for item 0, 5.*'k5'.*'5'"),
+            (lambda n: f"k{n}", r"a different key than key, for item 0, 5.*'k5'.*'5'"),
             (lambda n: n, "key failed for item 0, 5: TypeError"),
             (lambda n: [n], "not a key, for item 0, 5"),
         ],

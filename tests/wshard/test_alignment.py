@@ -213,7 +213,7 @@ class TestRefusedTimes:
             match([[1], [1, 2]], [1])
 
     def test_an_unknown_method_is_refused_with_those_there_are(self) -> None:
-        with pytest.raises(InvalidArgument, match="'nearest', 'previous', 'exact', 'linear'"):
+        with pytest.raises(InvalidArgument, match="'nearest', 'previous', 'exact' or 'linear'"):
             match([1], [1], "cubic")  # type: ignore[arg-type]  # on purpose
 
     @pytest.mark.parametrize("tolerance", [-1, 0.5, True, "1"])

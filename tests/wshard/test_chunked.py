@@ -202,11 +202,14 @@ class TestChecking:
                 "gap before chunk 1: steps 5 to 5",
             ),
             (lambda rows, _: rows[1].update(timestep_range=[4, 8]), "chunk 1 overlaps"),
-            (lambda rows, _: rows[1].update(timestep_range=[5, 8]), "chunk 1 has another length"),
-            (lambda rows, _: rows[2].update(length_T=3), "chunk 2 has another length"),
+            (
+                lambda rows, _: rows[1].update(timestep_range=[5, 8]),
+                "chunk 1 has a different length",
+            ),
+            (lambda rows, _: rows[2].update(length_T=3), "chunk 2 has a different length"),
             (lambda rows, _: rows[2].update(total_chunks=4), "another number of chunks"),
             (lambda _, fields: fields.update(total_chunks=4), "missing at the end"),
-            (lambda _, fields: fields.update(total_timesteps=13), "another length in all"),
+            (lambda _, fields: fields.update(total_timesteps=13), "a different total length"),
         ],
     )
     def test_breaks_are_named(self, manifest: ChunkManifest, change: Any, words: str) -> None:  # noqa: ANN401 - a function

@@ -392,7 +392,7 @@ class TestIngesting:
     def test_the_size_of_the_vectors_must_be_known_to_make_collections(
         self, server: VectorServer
     ) -> None:
-        with pytest.raises(InvalidArgument, match="give dimension="):
+        with pytest.raises(InvalidArgument, match="pass dimension="):
             ingestor_for(server, embedder=lambda mean: mean).ensure_collections()
         ingestor_for(server, embedder=lambda mean: mean).ensure_collections(6)
         assert server.collections["traj_episodes"].dimension == 6

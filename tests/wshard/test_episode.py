@@ -435,7 +435,7 @@ class TestChannels:
         first.extra = fields
         fields["x"] = 2
         with pytest.raises(TypeError):
-            first.extra["x"] = 3  # type: ignore[index] # read-only
+            first.extra["x"] = 3  # read-only
         assert (first.extra, second.extra) == ({"x": 1}, {})
 
 

@@ -290,7 +290,7 @@ class TestMisleading:
             (frame(2, RUN, floats(5, 6), entries=1, content_size=16), "two different sizes"),
             (frame(2, RUN, floats(5, 6), entries=1, content_crc=1), "two different checksums"),
             (frame(2, RUN, floats(5, 6), entries=1, stored_crc=1, content_crc=1), "damaged"),
-            (frame(2, RUN, floats(5, 6), entries=1, codec=1), "another codec"),
+            (frame(2, RUN, floats(5, 6), entries=1, codec=1), "a different codec"),
             (frame(2, RUN, floats(5, 6), entries=1, stored_size=0xFFFFFFFF), "two different sizes"),
             (
                 frame(2, RUN, b"", entries=1, stored_size=0xFFFFFFF8, content_size=0xFFFFFFF8),
@@ -388,13 +388,13 @@ class TestMisleading:
             ),
             (
                 zstandard.ZstdCompressor(write_checksum=True).compress(bytes(1 << 20)),
-                "another size",
+                "a different size",
             ),
             (
                 zstandard.ZstdCompressor(write_checksum=True, write_content_size=False).compress(
                     floats(5, 6)
                 ),
-                "another size",
+                "a different size",
             ),
             (b"\x50\x2a\x4d\x18" + bytes(4), "one zstd frame"),
             (b"no zstd at all", "no zstd frame"),

@@ -515,7 +515,7 @@ class TestArguments:
         ("channel", "says"),
         [
             ({"id": "x", "dtype": "text"}, "layout='text'"),
-            ({"id": "x", "layout": "sparse"}, "'dense' or 'ragged' or 'text'"),
+            ({"id": "x", "layout": "sparse"}, "'dense', 'ragged' or 'text'"),
             ({"id": "x", "layout": None}, "unknown layout"),
             ({"id": "x", "layout": "text", "dtype": "u16"}, "no dtype and no shape"),
             ({"id": "x", "layout": "text", "shape": [3]}, "no dtype and no shape"),

@@ -311,7 +311,7 @@ class TestSteps:
         writer = begun(path, data)
         for row in data[:5]:
             writer.write_timestep({"x": row})
-        with pytest.raises(InvalidArgument, match="another shape"):
+        with pytest.raises(InvalidArgument, match="a different shape"):
             writer.write_timestep({"x": Fickle()})
         writer.flush()  # of a buffer in which nothing counts
         for row in data[5:]:
@@ -326,7 +326,7 @@ class TestSteps:
         data = camera()
         writer = begun(path, data, overflow="drop")
         monkeypatch.setattr(_recorder.Recorder, "_take", lambda *_: None)
-        with pytest.raises(InvalidArgument, match="another shape"):
+        with pytest.raises(InvalidArgument, match="a different shape"):
             writer.write_timestep({"x": data[0, 0]})
         assert not writer.dropped
         assert not writer.write_timestep({"x": data[0]})

@@ -324,7 +324,7 @@ class TestLateChannels:
         [
             ({"id": "state"}, None, "declared twice"),
             ({"id": "x", "own_clock": True}, None, "before the recording begins"),
-            ({"id": "x", "shape": [2]}, [1], "another shape"),
+            ({"id": "x", "shape": [2]}, [1], "a different shape"),
             ({"id": "a//b"}, None, "empty part"),
         ],
     )

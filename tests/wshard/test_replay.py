@@ -608,7 +608,7 @@ class TestArguments:
             odd = episode(1, 3)
             odd.observations["state"] = np.zeros((3, 5))
             replay.add_episode(odd)
-            with pytest.raises(InvalidArgument, match="another kind") as caught:
+            with pytest.raises(InvalidArgument, match="a different kind") as caught:
                 replay.sample(50, 1)
             assert caught.value.entry == "state"
             replay.add_episode(Episode("bare", length=3, actions={"ctrl": np.zeros(3, int)}))

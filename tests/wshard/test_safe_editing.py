@@ -209,10 +209,12 @@ class TestStrict:
             add_lane(path, f"{lane}/state/v2/std", ramp(T), fsync=False)
         add_lane(path, "mine/state", ramp(T), fsync=False)
 
-    def test_unknown_keys_suggest_similar_ones(self) -> None:
+    def test_unknown_keys_suggest_similar_ones_or_else_all(self) -> None:
         ep = Episode("e", observations={"qpos": ramp(3)}, omens={"qpos": {"dreamer": ramp(3)}})
         with pytest.raises(EntryNotFound, match="did you mean 'qpos'"):
             _ = ep.observations["qposs"]
+        with pytest.raises(EntryNotFound, match="no 'camera' in 'signal'; there is only 'qpos'"):
+            _ = ep.observations["camera"]
         with pytest.raises(KeyError, match="did you mean 'dreamer'"):
             _ = ep.omens["qpos"]["dreamr"]
         with pytest.raises(KeyError):

@@ -463,7 +463,7 @@ class TestFilesOfImages:
         assert (same.data == 40_000).all()
         for dtype, other in (("u8", "u2"), ("u16", "u1")):
             bad = VideoChannel.from_packets([files[other]], "image/png", (8, 6), dtype=dtype)
-            with pytest.raises(BadValue, match=r"another type.*W-VID-6"):
+            with pytest.raises(BadValue, match=r"a different type.*W-VID-6"):
                 _ = bad.data
 
     def test_a_picture_larger_than_the_channel_is_not_decoded(self) -> None:
@@ -525,7 +525,7 @@ class TestHostileStreams:
         later = [packet._replace(step=8 + packet.step) for packet in small.packets()]
         mixed = self.changed(h264, packets=[*h264.packets(0, 8), *later])
         assert np.array_equal(mixed[0:8], h264.data[0:8])
-        with pytest.raises(BadValue, match="another size"):
+        with pytest.raises(BadValue, match="a different size"):
             _ = mixed[6:10]
 
     def test_a_packet_that_is_not_a_keyframe_cannot_be_called_one(self, h264: VideoChannel) -> None:

@@ -62,7 +62,7 @@ def test_memory_that_is_not_contiguous_is_filled_too(tmp_path: Path) -> None:
 def test_an_array_of_another_shape_is_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
     save_wshard(episode(), tmp_path / "e.wshard")
     channel = load_wshard(tmp_path / "e.wshard").observations["pos"]
-    with pytest.raises(InvalidArgument, match="another form"):
+    with pytest.raises(InvalidArgument, match="a different form"):
         channel.read_steps_into(0, np.zeros(shape, np.float32))
 
 

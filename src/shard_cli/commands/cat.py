@@ -75,7 +75,7 @@ def _refuse_binary(
             "this is binary data, and stdout is a terminal",
             path=path,
             entry=member.fields["name"],
-            hint=f"redirect it, use '{console.program} get', or give --force",
+            hint=f"redirect it, use '{console.program} get', or pass --force",
         )
 
 
@@ -155,10 +155,12 @@ CAT = arg.Command(
         ),
         arg.option(
             "--range START:STOP",
-            "only these bytes of each entry; you may leave out either end; not of a pack",
+            "only these bytes of each entry; you may leave out either end; not for packs",
             type=range_argument,
         ),
-        arg.flag("--metadata", "of a pack: the metadata of a record, as JSON, in place of entries"),
+        arg.flag(
+            "--metadata", "for a pack: the metadata of a record, as JSON, in place of entries"
+        ),
         arg.force("also write binary data to a terminal"),
         arg.MAX_DECOMPRESSED,
     ),
@@ -189,7 +191,7 @@ GET = arg.Command(
         ),
         arg.option(
             "-o --output OUT",
-            "the file to write (default: the last part of the name, for a pack of KEY.NAME, in the "
+            "the file to write (default: the last part of the name, or of KEY.NAME for a pack, in the "
             "current folder)",
         ),
         arg.force(),
@@ -198,7 +200,7 @@ GET = arg.Command(
     """
 write one entry to a file
 
-The file appears when it is complete and its checksum fits.
+The file appears when it is complete and its checksum matches.
 
 shard get data.shard images/0001.png                 # to 0001.png in the current folder
 shard get data.shard weights -o weights.bin          # to a file of your choice

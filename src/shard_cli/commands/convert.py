@@ -249,10 +249,10 @@ TO_TAR = arg.Command(
         ),
         arg.option(
             "--tar-size SIZE",
-            "of a set: start a new file before one grows above SIZE (default 1G)",
+            "for a set: start a new file before one grows above SIZE (default 1G)",
             default=1 << 30,
         ),
-        arg.option("--tar-records N", "of a set: start a new file after N records"),
+        arg.option("--tar-records N", "for a set: start a new file after N records"),
         arg.option(
             "--metadata-entry NAME",
             "the member for the metadata of a record, if it has any (default: metadata.json)",

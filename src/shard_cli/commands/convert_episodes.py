@@ -110,7 +110,7 @@ def _packing(args: argparse.Namespace) -> Callable[[str], int]:
     existing = target.existing()
     if existing and not (args.force or goes_on):
         raise InvalidArgument(
-            "the file exists", path=existing[0], hint="give --force to replace it"
+            "the file exists", path=existing[0], hint="pass --force to replace it"
         )
     how = {"overwrite": True} if args.force else {"append": goes_on}
 
@@ -222,7 +222,7 @@ def _suggest_mapping(args: argparse.Namespace, console: Console) -> Exit:
     write_file(args.target, [f"{text}\n".encode()], fsync=False)
     console.report(
         {"file": args.target, "mapping": mapping},
-        f"{printable(args.target)}: a first mapping; edit it, then give it with --map",
+        f"{printable(args.target)}: a first mapping; edit it, then pass it with --map",
     )
     return Exit.OK
 
@@ -232,9 +232,9 @@ CONVERT = arg.Command(
     _run,
     (
         arg.positional("source", "SRC", "a dataset: a file or folder"),
-        arg.positional("target", "DST", "the file or folder to make", nargs="?"),
+        arg.positional("target", "DST", "the file or folder to write", nargs="?"),
         arg.option("--from FORMAT", "what SRC is (default: found by its content)", dest="format"),
-        arg.option("--to FORMAT", "what to make (default: by the ending of DST, or episodes)"),
+        arg.option("--to FORMAT", "what to write (default: by the ending of DST, or episodes)"),
         arg.option(
             "-j --jobs N", "convert N episodes at the same time (default: one for each processor)"
         ),
@@ -244,22 +244,26 @@ CONVERT = arg.Command(
             "convert only the K-th of N parts, while other machines convert the others; 'wshard commit' then "
             "makes DST of them",
         ),
-        arg.flag(
-            "--resume", "keep finished episodes, and go on with those of a run that was stopped"
-        ),
+        arg.flag("--resume", "keep finished episodes, and continue a run that was stopped"),
         arg.flag("--verify", "read back every episode and compare every array"),
-        arg.option("--map FILE", "which field becomes what, for HDF5 files of unknown layout"),
+        arg.option(
+            "--map FILE", "a file that says which field becomes what, for HDF5 of unknown layout"
+        ),
         arg.flag("--suggest-map", "write a first mapping for SRC to DST, or show it"),
         arg.option("--pack SIZE", "put the episodes into shards of SIZE; DST is a pack"),
-        arg.option("--episodes RANGE", "only these, counted from 0: 0:100, or 7"),
-        arg.option("--where EXPRESSION", 'only these: "success and length > 100"'),
+        arg.option("--episodes RANGE", "only these episodes, counted from 0: 0:100, or 7"),
+        arg.option(
+            "--where EXPRESSION", 'only episodes for which this is true: "success and length > 100"'
+        ),
         arg.option(
             "--video",
             "keep encoded cameras, decode them, or encode all (default: keep)",
             choices=("keep", "decode", "encode"),
             default="keep",
         ),
-        arg.option("-c --compression CODEC", "of episodes (default: what suits each block)"),
+        arg.option(
+            "-c --compression CODEC", "compression of the episodes (default: what suits each block)"
+        ),
         arg.option(
             "--on-error",
             "what to do about an episode that cannot be converted (default: skip)",
@@ -273,10 +277,10 @@ CONVERT = arg.Command(
 convert datasets of other formats, and back
 
 Finds the format of SRC by its content. DST appears when it is complete; until then everything is in
-DST.converting, where --resume goes on after a kill. If DST is in another format, give --resume from
-the start: the episodes are then first kept as WShard files, which takes their space, and DST is
+DST.converting, and --resume continues there after a kill. If DST is in another format, pass --resume
+from the start: the episodes are then first stored as WShard files, which takes extra space, and DST is
 written from them. A report beside DST (DST.report.txt, .json) names every field that was dropped,
-renamed, cast, reordered or decoded. If an episode cannot be converted, the others are, and the exit
+renamed, cast, reordered or decoded. If some episodes cannot be converted, the others are, and the exit
 code is 3.
 
 wshard convert D4RL/door/human-v2 door                        # Minari to episodes

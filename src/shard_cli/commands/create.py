@@ -185,7 +185,7 @@ class _InputFiles:
                 raise InvalidArgument(
                     "a symbolic link to a folder is not followed",
                     path=path,
-                    hint="give the folder itself, or put a / behind the link",
+                    hint="pass the folder itself, or put a / behind the link",
                 )
             self._add_folder(path, prefix + (f"{name}/" if name else ""))
         elif stat.S_ISSOCK(mode) or stat.S_ISBLK(mode):
@@ -245,7 +245,7 @@ SHARD = arg.Command(
         ),
         arg.option(
             "--content-type TYPE",
-            "content type of all entries, name or number; auto goes by the suffix (default: auto)",
+            "content type of all entries, name or number; auto chooses by the suffix (default: auto)",
             default="auto",
         ),
         arg.option("--prefix TEXT", "put TEXT before every name", default=""),

@@ -192,7 +192,7 @@ class _InputSamples:
                 raise InvalidArgument(
                     f"a listed file is outside {where}",
                     path=path,
-                    hint="give --base DIR: keys are paths relative to it",
+                    hint="pass --base DIR: keys are paths relative to it",
                 )
             if os.path.isdir(path):
                 self.skip(path, "a folder in a list of files")
@@ -501,7 +501,7 @@ def _lines(fields: dict[str, Any], seconds: float, *, resumed: bool, more: bool)
     if fields["metadata_files"]:
         yield f"{count(fields['metadata_files'], 'file')} became the metadata of their records"
     if fields["skipped"]:
-        yield f"skipped {count(len(fields['skipped']), 'path')} that are not data"
+        yield f"skipped {count(len(fields['skipped']), 'path')} without data"
     if fields["left_out"]:
         number = len(fields["left_out"])
         yield f"left out {count(number, 'record or file', 'records or files')}"

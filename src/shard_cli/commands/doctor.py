@@ -126,20 +126,17 @@ def _with_episodes(arguments: Sequence[str]) -> list[str]:
 
 def _ignored(arguments: Sequence[str]) -> frozenset[str]:
     from shard_cli.exits import EXPLANATIONS
-    from shard_format.errors import InvalidArgument
+    from shard_format.errors import InvalidArgument, did_you_mean
     from wshard.doctor import CODES
 
     codes = [code.strip() for argument in arguments for code in argument.split(",")]
     known = sorted({*EXPLANATIONS, *CODES})
     for code in codes:
         if code not in known:
-            import difflib
-
-            near = difflib.get_close_matches(code, known, 1)
             raise InvalidArgument(
                 "--ignore takes codes of findings",
                 found=repr(code),
-                hint=f"did you mean {near[0]}?" if near else "the code comes before each finding",
+                hint=did_you_mean(code, known) or "the code comes before each finding",
             )
     return frozenset(codes)
 
@@ -215,7 +212,7 @@ SHARD = arg.Command(
 explain what is wrong with files and what to do
 
 Also works on files that do not open: shows the header, which field is wrong, and how many
-entries can still be read. Says what could be stored better. Warnings and advice do not change the
+entries can still be read. Suggests better ways to store the data. Warnings and advice do not change the
 exit code without --strict.
 
 shard doctor data.shard           # one file
@@ -244,7 +241,7 @@ say what is wrong or odd, and what to do
 
 Checks everything that 'wshard verify' checks, and looks for what is allowed but likely to
 cause problems: clocks that jump, dead dimensions, NaN, frozen cameras, lanes without a description. Warnings
-do not change the exit code without --strict. Of a folder, also names the temporary files that killed
+do not change the exit code without --strict. For a folder, also names the temporary files that killed
 writers left; never removes recordings (*.wshard.partial), which 'wshard recover' saves.
 
 wshard doctor ep_001.wshard                                   # one episode

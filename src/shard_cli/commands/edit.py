@@ -92,7 +92,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
         raise InvalidArgument(
             "the chunks of an episode are not changed in place",
             path=args.file,
-            hint="give -o OUT for one file with everything",
+            hint="pass -o OUT for one file with everything",
         )
     is_needed = bool(sidecars) or not in_place or asked
     if is_needed:
@@ -100,7 +100,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
             raise InvalidArgument(
                 f"{count(len(sidecars), 'sidecar')} would be folded in and removed",
                 path=args.file,
-                hint="give --force to replace the episode, or -o OUT to write another",
+                hint="pass --force to replace the episode, or -o OUT to write another",
             )
         if not in_place:
             episode_options.check_output(output, console, force=args.force)
@@ -162,10 +162,10 @@ COMPACT = arg.Command(
 fold in lanes and edits that were added later
 
 Compares sidecars with the episode first: one that was made for other content is an error. Copies
-blocks as they are stored unless you give --profile or --compression.
+blocks as they are stored unless you pass --profile or --compression.
 
 wshard compact ep.wshard --force                             # in place; removes ep.wshard.lanes/
 wshard compact ep.wshard -o whole.wshard                     # to another file, keeping both
-wshard compact ep.wshard -o small.wshard --profile training  # compressed anew
+wshard compact ep.wshard -o small.wshard --profile training  # compressed again
 """,
 )

@@ -183,11 +183,11 @@ EXTRACT = arg.Command(
         arg.DIRECTORY,
         arg.option(
             "--layout",
-            "of a pack: stem for KEY.NAME, as 'create' and tar files group files; dir for KEY/NAME (default: stem)",
+            "for a pack: stem for KEY.NAME, as 'create' and tar files group files; dir for KEY/NAME (default: stem)",
             choices=("stem", "dir"),
             default="stem",
         ),
-        arg.metadata_entry("of a pack: the name of the file that gets the metadata of a record"),
+        arg.metadata_entry("for a pack: the name of the file that gets the metadata of a record"),
         arg.flag(
             "--skip-unsafe", "extract the rest if some names are unsafe as paths; exit code 1"
         ),
@@ -198,12 +198,12 @@ EXTRACT = arg.Command(
     """
 write entries to files under a folder
 
-Names become paths below the folder, of a pack key and name together. Names that could lead outside it, or
+Names become paths below the folder; for a pack, key and name together. Names that could lead outside it, or
 two names for one file, are refused before anything is written. An entry whose name is also a folder, as
 reward beside reward/exact, goes to reward.entry. A record's metadata becomes a file beside its
-entries. After an interruption, give the same command again: a file that is there with the same size and
-CRC-32C is not written again; one with other content is refused before anything is written, unless you give --force.
-A pack behind a URL is read once: there each record is checked just before its files are written.
+entries. After an interruption, run the same command again: existing files with the same size and CRC-32C
+are kept; a file with other content is refused before anything is written, unless you pass --force.
+A pack behind a URL is read once, and each record is checked just before its files are written.
 
 shard extract data.shard -C out               # everything, into out/
 shard extract data.shard 'images/*' -C out    # only some entries

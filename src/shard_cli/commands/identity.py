@@ -62,7 +62,7 @@ def _check_usage(args: argparse.Namespace) -> None:
     from shard_format.errors import InvalidArgument
 
     if bool(args.files) == (args.check is not None):
-        raise InvalidArgument("give files, or a list with --check")
+        raise InvalidArgument("pass files, or a list with --check")
     if args.check is not None and args.sign is not None:
         raise InvalidArgument("--check and --sign exclude each other")
     if args.output is not None and (args.sign is None or len(args.files) != 1):
@@ -167,6 +167,6 @@ schema section.
 shard identity *.shard > IDENTITIES       # a list
 shard identity --check IDENTITIES         # compare with it later
 shard identity --entries data.shard       # the hash of every entry, too
-shard identity --sign key.pem data.shard  # writes data.shard.sig
+shard identity --sign key.pem data.shard  # writes a .sig file beside it
 """,
 )

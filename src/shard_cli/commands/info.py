@@ -155,16 +155,13 @@ def _columns_argument(text: str) -> list[str]:
 
 def _check_names(names: list[str], episodes: Sequence[EpisodeInfo]) -> None:
     """Raises for a name that is a field of no episode."""
-    import difflib
-
-    from shard_format.errors import InvalidArgument
+    from shard_format.errors import InvalidArgument, did_you_mean
     from wshard.catalogue import FIELDS
 
-    known = {*FIELDS, *(key for episode in episodes for key in episode.metadata)}
+    known = sorted({*FIELDS, *(key for episode in episodes for key in episode.metadata)})
     for name in names:
         if name not in known and episodes:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}"
+            hint = did_you_mean(name, known) or f"they have {', '.join(known)}"
             raise InvalidArgument(f"no episode has a field {name!r}", hint=hint)
 
 
@@ -225,7 +222,7 @@ INFO = arg.Command(
     """
 show role, sizes, codecs and metadata of files
 
-Reads only the head of a file and its small metadata, never the entries. Of a pack it shows the records,
+Reads only the head of a file and its small metadata, never the entries. For a pack, shows the records,
 their entries and the shards, and reads only the ends of the shards.
 
 shard info data.shard                                # one file
@@ -268,10 +265,10 @@ INSPECT = arg.Command(
     """
 show id, steps and lanes of episodes
 
-Reads descriptions only, never the blocks, unless you give --values. A folder is shown with
+Reads descriptions only, never the blocks, unless you pass --values. A folder is shown with
 one line for each episode; with -v or --values, with all lanes of each. With --where, --columns, --sort or
 --limit, shows a table of what is known about each episode; the index of a folder makes this fast. The
-journal of a recording that was not finished is shown as far as it was flushed.
+journal of an unfinished recording is shown up to its last flush.
 
 wshard inspect ep_001.wshard                             # one episode and its lanes
 wshard inspect --values ep_001.wshard                    # with the range of values

@@ -54,10 +54,10 @@ LS = arg.Command(
         *arg.patterns("list"),
         arg.flag(
             "-l --long",
-            "also show offset, CRC-32C, flags, alignment, frames, filters; of a pack, one row for each "
+            "also show offset, CRC-32C, flags, alignment, frames, filters; for a pack, one row for each "
             "entry, with type, codec, CRC-32C",
         ),
-        arg.flag("--fields", "of a pack: also show the metadata of each record, as JSON"),
+        arg.flag("--fields", "for a pack: also show the metadata of each record, as JSON"),
         arg.flag("-b --bytes", "show exact sizes in bytes"),
         arg.flag(
             "--names-only --keys-only",
@@ -73,8 +73,8 @@ LS = arg.Command(
     """
 list the entries of a file, or the records of a pack
 
-On a terminal the table is aligned and sizes have units; in a pipe it has tabs and bytes. STORED counts the
-whole record of a pack.
+On a terminal the table is aligned and sizes have units; in a pipe it has tabs and bytes. For a pack, STORED
+counts whole records.
 
 shard ls data.shard                                      # all entries
 shard ls data.shard 'signal/*' --sort size               # some, the largest first

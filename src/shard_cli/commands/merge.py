@@ -139,7 +139,7 @@ WSHARD = arg.Command(
         arg.positional(
             "files",
             "FILE",
-            "episodes in the order of time, or the manifest of a chunked one",
+            "episodes in order of time, or the manifest of a chunked one",
             nargs="+",
         ),
         *episode_options.output(),
@@ -233,7 +233,7 @@ make a set of parts that machines wrote
 
 Checks that all parts are there and complete, that they are of one revision, and that no key occurs
 twice. Then renames the shards, in the order of the parts, and writes the set file. Readers see the
-complete new set or what was there before, also if the command is killed: give it again to finish.
+complete new set or what was there before, even if the command is killed: run it again to finish.
 
 shardpack commit -o train-%06d.shardpack          # after 'create --part 1/16' to 'create --part 16/16'
 shardpack commit -o train-%06d.shardpack --force  # replaces the set of an earlier run

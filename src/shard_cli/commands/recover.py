@@ -99,7 +99,7 @@ def _recover(
     if state in _REASONS and not (state == "recovered" and args.force):
         if is_one:
             raise InvalidArgument(
-                _REASONS[state], path=journal, hint="give --output to save what is there by now"
+                _REASONS[state], path=journal, hint="pass --output to save what is there so far"
             )
         results.append({"file": journal, "state": state})
         console.said(f"{printable(journal)}: {_REASONS[state]}")
@@ -250,9 +250,9 @@ WSHARD = arg.Command(
 recover recordings that were not finished
 
 Saves every step up to the last one that is whole in all channels, and never changes journals.
-Of a recording in chunks, finished chunks stay as they are; journals become chunks, and the manifest
-names all. Leaves alone, and names, recordings that a process is writing now and those that were
-recovered before. One that fails does not stop the others. Exit code 3 if anything could not be recovered.
+In a recording with chunks, finished chunks stay as they are; journals become chunks, and the manifest
+names all of them. Skips and lists recordings that a process is writing now and those that were
+recovered before. If one fails, goes on with the others. Exit code 3 if anything could not be recovered.
 
 wshard recover ep.wshard.partial                  # to ep.wshard
 wshard recover ep.wshard.partial -o saved.wshard  # to another file

@@ -139,7 +139,7 @@ def _hashed(
 def _storage(
     reader: ShardReader, info: EntryInfo, compression: Compression | None, frame_bytes: int | None
 ) -> dict[str, Any]:
-    """How an entry shall be stored: as it is, but for what was asked for."""
+    """How to store an entry: as it is, except for what was asked for."""
     from shard_format.codecs import Codec, Compression
     from shard_format.filters import LARGEST_FRAME
 
@@ -209,7 +209,7 @@ def _run_episode(args: argparse.Namespace, console: Console) -> Exit:
             raise InvalidArgument(
                 "a manifest cannot be replaced by its episode: the chunks would remain",
                 path=origin.path,
-                hint="give another OUT for one file with everything",
+                hint="pass another OUT for one file with everything",
             )
         if args.overview:
             require_encoder(one for one in episode.observations.values() if is_camera(one))

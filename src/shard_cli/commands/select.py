@@ -192,7 +192,7 @@ SAMPLE = arg.Command(
             type=_count_argument,
         ),
         *pack_output.OUTPUT,
-        arg.option("--seed N", "choose other records at random (default 0)", type=int, default=0),
+        arg.option("--seed N", "the seed of the random choice (default 0)", type=int, default=0),
         arg.flag("--shuffle", "write them in random order rather than in their own"),
         arg.metadata(),
     ),

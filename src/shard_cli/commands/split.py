@@ -60,7 +60,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
     if (args.steps is None) == (args.at is None):
         raise InvalidArgument("say where to cut", expected="--steps N, or --at STEP,…")
     if args.chunked and args.at is not None:
-        raise InvalidArgument("chunks have equal lengths", hint="give --steps with --chunked")
+        raise InvalidArgument("chunks have equal lengths", hint="pass --steps with --chunked")
     if os.path.lexists(args.output) and not os.path.isdir(args.output):
         raise InvalidArgument("this is a file", path=args.output, expected="a folder to write to")
     with open_episode(args.file, args) as episode:
@@ -278,7 +278,7 @@ SHARDPACK = arg.Command(
         ),
         arg.option(
             "--seed N",
-            "with --share: choose other records at random (default 0)",
+            "with --share: the seed of the random choice (default 0)",
             type=int,
             default=0,
         ),

@@ -58,7 +58,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
     if output is None:
         raise InvalidArgument(
             "only the statistics of one folder have a default name",
-            hint="give -o OUT to say where to write them",
+            hint="pass -o OUT to say where to write them",
         )
     shares = args.quantiles or DEFAULT_QUANTILES
     ds = EpisodeDataset(folder if folder is not None else args.paths, window=1)
@@ -370,8 +370,8 @@ WSHARD = arg.Command(
     """
 show and save mean, range and quantiles of channels
 
-Reads every step of every episode once. EpisodeDataset(…, normalize=True) normalises by the file
-that this writes. If the file exists and the episodes are the same, it is shown and nothing is read.
+Reads every step of every episode once. EpisodeDataset(…, normalize=True) normalises with the file
+that this writes. If the file exists and the episodes are unchanged, shows it and reads nothing.
 -v shows every number of a channel, with its quantiles.
 
 wshard stats recordings/                                   # writes recordings.wshard-stats

@@ -120,7 +120,7 @@ SHARDPACK = arg.Command(
 check every byte of packs
 
 Reads the index, every record and every entry, compares checksums, decompresses, and finds
-keys that are in a set twice. Of a set file it also compares the hash of every shard, and names
+keys that are in a set twice. For a set file, also compares the hash of every shard, and names
 shards that are missing, extra, or not those that the set was written with.
 
 shardpack verify train.shardpack-set                 # a set, by its set file

@@ -201,21 +201,21 @@ VIEW: Final = arg.Command(
             "episodes, recordings, packs, folders that are searched for them, URLs of these, or catalogues",
             nargs="*",
         ),
-        arg.flag("--no-browser", "print the address, open nothing"),
+        arg.flag("--no-browser", "print the address, but open no browser"),
         arg.option(
             "--port N",
-            "listen at this port (default: one that is free)",
+            "listen on this port (default: a free one)",
             default=0,
             type=_port_argument,
         ),
         arg.option(
             "--host ADDRESS",
-            "listen at this address, where other machines may reach it (default: 127.0.0.1)",
+            "listen on this address, which other machines may reach (default: 127.0.0.1)",
             default="127.0.0.1",
         ),
         arg.option(
             "--idle TIME",
-            "end after this time without a request: 90s, 30m or 2h",
+            "stop after this time without a request: 90s, 30m or 2h",
             type=_idle_argument,
         ),
         arg.option("--export OUT", "write the viewer as one HTML file, which opens local files"),
@@ -224,7 +224,7 @@ VIEW: Final = arg.Command(
     """
 show episodes in the browser
 
-Serves a page to the browser of this machine, and ranges of the files to the page, which has a token. Changes no file.
+Serves a page to the browser of this machine, and ranges of the files to that page, which has a token. Changes no file.
 A recording is followed while it is written. This program reads files behind URLs itself: the browser sees no
 credentials. Ctrl-C ends it.
 
@@ -232,7 +232,7 @@ wshard view ep_001.wshard                      # one episode
 wshard view runs/                              # a folder: a table of its episodes
 wshard view episodes.shardpack                 # the episodes of a pack
 wshard view long.parquet runs/                 # the episodes in runs/ that a catalogue names
-wshard view s3://bucket/runs/ --idle 30m       # of an object store; ends after half an hour without a request
+wshard view s3://bucket/runs/ --idle 30m       # of an object store; stops after half an hour without a request
 wshard view runs/ --no-browser --port 8765     # on a remote machine, with: ssh -L 8765:127.0.0.1:8765 HOST
 wshard view --export viewer.html               # the viewer as one file, for files that you drop on it
 """,

@@ -180,7 +180,7 @@ def _stored(
 
 
 def _file_name(reader: ShardReader) -> str:
-    """Of a sidecar; in a pack, the last part of the entry's name, which stands in quotes."""
+    """The name of a sidecar; in a pack, the last part of the entry's name, in quotes."""
     return os.path.basename(reader.name).removesuffix("'")
 
 

@@ -45,7 +45,7 @@ class ShardCheck:
     hashes: NDArray[np.uint64] | None = None
     """Of the keys, by record, to find those that are in two shards; None if the lookup is damaged."""
     shards: int | None = None
-    """Of a set file, how many shards it lists; None for a shard."""
+    """How many shards a set file lists; None for a shard."""
 
     @contextmanager
     def noting(self) -> Iterator[None]:

@@ -120,7 +120,7 @@ class _ChannelContent(ItemContent):
             raise
         if type(channel) is not self.kind or channel.has_own_clock:
             raise InvalidArgument(
-                "an episode has another kind of channel than the others",
+                "an episode has a different kind of channel than the others",
                 entry=self.block,
                 expected=f"{self.kind.layout} that follows the steps",
                 found=repr(channel),

@@ -199,7 +199,7 @@ class StepLayout:
         for key in self.asked:
             if key not in STEP_KEYS and all(want.key != key for want in found):
                 raise InvalidArgument(
-                    "delta_timestamps names a channel by another key than items have",
+                    "delta_timestamps names a channel by a different key than items have",
                     entry=key,
                     expected=", ".join(sorted(want.key for want in found)),
                 )
@@ -333,7 +333,7 @@ def make_layout(
     if delta_timestamps is None:
         steps = _WINDOW if window is None else operator.index(window)
         if steps < 1:
-            raise InvalidArgument("window is at least 1", found=window)
+            raise InvalidArgument("window must be at least 1", found=window)
         return WindowLayout(steps, pad, bool(next_observations), resampling)
     for name, is_given, instead in (
         ("window", window is not None, "the times say how many entries there are"),

@@ -51,7 +51,7 @@ class Resampling(NamedTuple):
 
 
 def as_resampling(align: str | None, tolerance_s: float | None) -> Resampling | None:
-    """Check the two arguments of a dataset; None if nothing is to be resampled."""
+    """Check the two arguments of a dataset; None if nothing needs resampling."""
     if align is None:
         return None
     check_choice("align", align, METHODS)
@@ -271,7 +271,7 @@ class TimeLookup:
 
 
 def _checked_rate(episode: Episode) -> float:
-    """The rate of an episode; refuses one that says nothing about time, of which the format assumes a rate."""
+    """The rate of an episode; refuses an episode that says nothing about time, for which the format assumes a rate."""
     origin, rate = episode.origin, episode.timebase.tick_hz
     if (rate or 0) > 0 and (
         origin is None

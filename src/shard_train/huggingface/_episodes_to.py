@@ -226,7 +226,7 @@ class ChannelColumn:
         """Holds the channel of another episode against that of the first."""
         if _form(channel) != self._form:
             raise InvalidArgument(
-                "an episode has another kind of channel than the others",
+                "an episode has a different kind of channel than the others",
                 entry=channel.block or channel.name,
                 expected=self._form,
                 found=_form(channel),
@@ -426,7 +426,7 @@ def _flat(kind: ArrowType, channel: Channel | None, part: slice) -> Column:
     column = array_column(kind, np.asarray(values))
     if column.type != kind:
         raise InvalidArgument(
-            "an episode has another kind of reward than the others",
+            "an episode has a different kind of reward than the others",
             entry=channel.block or channel.name,
             expected=str(kind),
             found=str(column.type),

@@ -383,7 +383,7 @@ class SampleColumns:
                     f"do not fit their column: {problem}",
                     entry=field.name,
                     expected=str(self.features[field.name]),
-                    hint="give the type of the column as features={name: type}",
+                    hint="pass the type of the column as features={name: type}",
                 ) from error
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 

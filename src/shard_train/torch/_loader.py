@@ -119,7 +119,7 @@ class Loader(DataLoader):  # type: ignore[misc]  # torch is not there where type
         options: more options of torch's `DataLoader`.
 
     Raises:
-        InvalidArgument: the plan is for another length, or for one of several workers; or an option is not known.
+        InvalidArgument: the plan is for a different length, or for one of several workers; or an option is not known.
     """
 
     def __init__(
@@ -340,7 +340,7 @@ def data_loader(
         raise InvalidArgument(
             "the loader needs a dataset that has a length and returns samples by number",
             found=type(dataset).__name__,
-            hint="give a stream to torch's DataLoader; BatchStream makes a stream of a dataset",
+            hint="pass a stream to torch's DataLoader; BatchStream makes a stream of a dataset",
         )
     if isinstance(dataset, MixedDataset):
         if seed != 0 or shuffle != "global":
@@ -477,7 +477,7 @@ def _check_options(options: Mapping[str, Any], known: Iterable[str], *named: str
 def _check_plan(plan: Plan, dataset: SampleSource) -> None:
     if plan.length != len(dataset):
         raise InvalidArgument(
-            "the plan is for another length", expected=len(dataset), found=plan.length
+            "the plan is for a different length", expected=len(dataset), found=plan.length
         )
     if plan.num_workers != 1:
         raise InvalidArgument(

@@ -16,6 +16,7 @@ from shard_format.errors import (
     MissingFile,
     ShardError,
     UnsafePath,
+    check_choice,
 )
 from shard_format.safe_paths import unsafe_form
 from shard_format.sources import read_file
@@ -60,8 +61,7 @@ def from_image_folder(
         DuplicateName: two images would be the same record.
         InvalidArgument: the folder holds no images, or holds other files.
     """
-    if others not in ("error", "skip"):
-        raise InvalidArgument("unknown others", expected="'error' or 'skip'", found=repr(others))
+    check_choice("others", others, ("error", "skip"))
     root = os.fspath(folder)
     found = {relative: (path, is_file) for relative, path, is_file in walk(root)}
     tables = [name for name in _METADATA if name in found]
@@ -90,7 +90,7 @@ def from_image_folder(
             entry=left_out[0],
             found=f"{len(left_out)} files",
             hint="others='skip' leaves them out",
-            command="give --skip-others to leave them out",
+            command="pass --skip-others to leave them out",
         )
     if not samples:
         raise InvalidArgument("the folder holds no images", path=root)

@@ -127,7 +127,7 @@ class _Unique(dict[str, Any]):
                 "two columns would have this name",
                 entry=name,
                 hint="columns=[…] leaves one out",
-                command="give --column for each of the others",
+                command="pass --column for each of the others",
             )
         super().__setitem__(name, value)
 
@@ -294,7 +294,7 @@ def _decompress(
             expected=f"at most {most} bytes",
             found=f"{size} bytes",
             hint="pass limits=… if you trust it",
-            command="give --max-decompressed SIZE if you trust the file",
+            command="pass --max-decompressed SIZE if you trust the file",
         )
     name = shard.compression.partition(":")[0]
     decompress = _DECOMPRESSORS.get(name)
@@ -500,7 +500,7 @@ def _put(
             entry=column,
             found=repr(encoding),
             hint="columns=[…] leaves it out",
-            command="give --column for each of the others",
+            command="pass --column for each of the others",
         )
 
 

@@ -15,10 +15,10 @@ def entry_name(column: str, ending: str) -> str:
     return column if ENDINGS.get(own, own) == ENDINGS.get(ending, ending) else f"{column}.{ending}"
 
 
-def bytes_name(column: str, ending: str = "bin") -> str:
-    """The name of a column of bytes: with a suffix unless it has a known one."""
+def bytes_name(column: str) -> str:
+    """The name of a column of bytes: with the suffix `.bin` unless it has a known one."""
     own = column.rpartition(".")[2].lower()
-    return column if own in ENDINGS or own == ending else f"{column}.{ending}"
+    return column if own in ENDINGS or own == "bin" else f"{column}.bin"
 
 
 def row_key(number: int) -> str:

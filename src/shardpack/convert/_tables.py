@@ -369,7 +369,7 @@ def _plain(kind: Any, note: Note) -> Convert:  # noqa: ANN401 - a type of pyarro
         raise InvalidArgument(
             "intervals of months and days cannot be stored",
             hint="columns=[…] leaves the column out",
-            command="give --column for each of the others",
+            command="pass --column for each of the others",
         )
     if types.is_temporal(kind) or types.is_decimal(kind):
         return noted(f"{kind} as text", _exact_text)

@@ -27,6 +27,7 @@ from shard_format.errors import (
     ShardIOError,
     Truncated,
     UnsafePath,
+    check_choice,
     shorten,
 )
 from shard_format.registry import DEFAULT_LIMITS
@@ -114,8 +115,7 @@ def from_tar(
         DuplicateName: a member comes twice, or a sample in two places.
         InvalidArgument: a member belongs to no sample.
     """
-    if orphans not in ("error", "skip"):
-        raise InvalidArgument("unknown orphans", expected="'error' or 'skip'", found=repr(orphans))
+    check_choice("orphans", orphans, ("error", "skip"))
     left_out: list[str] = []
     records = 0
     locations = expand(cast("Any", tars))
@@ -171,7 +171,7 @@ def _samples(
                     offset=member.offset,
                     expected="a name such as 'folder/key.ending'",
                     hint="orphans='skip' leaves such members out",
-                    command="give --skip-orphans to leave them out",
+                    command="pass --skip-orphans to leave them out",
                 )
             left_out.append(member.name)
             continue
@@ -191,7 +191,7 @@ def _samples(
                 offset=member.offset,
                 expected=f"at most {most} bytes",
                 hint="pass max_record_bytes=… if you trust the file",
-                command="give a larger --record-size-limit if you trust the file",
+                command="pass a larger --record-size-limit if you trust the file",
             )
         entries[place[1]] = member.data
     if key is not None:
@@ -262,7 +262,7 @@ def to_tar(
             "there is a file of this name already",
             path=existing[0],
             hint="pass overwrite=True to replace it",
-            command="give --force to replace it",
+            command="pass --force to replace it",
         )
     if existing and pattern is not None:
         replacement = Replacement(*os.path.split(pattern), fsync=fsync)
@@ -319,7 +319,7 @@ def _members(
                 f"the metadata of record {shorten(key)} cannot be stored in the tar file",
                 entry=metadata_entry,
                 hint="pass another metadata_entry",
-                command="give another --metadata-entry",
+                command="pass another --metadata-entry",
             )
         files.append((f"{key}.{metadata_entry}", memoryview(_as_json(fields, key))))
     for name, _ in files:
@@ -334,7 +334,7 @@ def _members(
                 entry=name,
                 expected="no dot in the last part of the key, no slash in the name of an entry",
                 hint="pass exact=False if you do not read it back",
-                command="give --inexact if you will not read it back",
+                command="pass --inexact if you will not read it back",
             )
     return files
 
@@ -412,7 +412,7 @@ def members(file: BinaryIO, path: str, most: int) -> Iterator[Member]:
                 hint=None if is_extension else "pass max_record_bytes=… if you trust the file",
                 command=None
                 if is_extension
-                else "give a larger --record-size-limit if you trust the file",
+                else "pass a larger --record-size-limit if you trust the file",
             )
         if not is_extension and kind not in _FILES and kind != _FOLDER:
             raise UnsafePath(
@@ -529,7 +529,7 @@ def _check_end(file: BinaryIO, path: str, start: int) -> None:
                 "there is data after the end of the tar file",
                 path=path,
                 offset=start,
-                hint="give concatenated tar files as a list",
+                hint="pass concatenated tar files as a list",
             )
 
 

@@ -78,7 +78,7 @@ def to_table(
             "the file exists",
             path=path,
             hint="pass overwrite=True to replace it",
-            command="give --force to replace it",
+            command="pass --force to replace it",
         )
     with open_samples(shards) as dataset:
         layout = _TableLayout(None if columns is None else set(columns), entries)
@@ -181,7 +181,7 @@ class _TableLayout:
                 "an entry has the name of another column",
                 entry=both[0],
                 hint="entries=False leaves out the entries",
-                command="give --fields-only to leave out the entries",
+                command="pass --fields-only to leave out the entries",
             )
         missing = sorted((self._wanted or set()) - self._types.keys() - self._entries.keys())
         if missing:

@@ -140,8 +140,8 @@ def find(
         files: a folder with all folders in it, a file, a URL, a pattern, a list of these, or a saved index.
         where: keeps the episodes for which it is true. An expression over the names above and the fields of the
             metadata: comparisons, `in`, `and`, `or`, `not`, numbers, strings, lists; `metadata.camera.fps` for a
-            field within a field. A field that an episode lacks is None, and fits no comparison of size. Or a function
-            that is called with each row, an `EpisodeInfo`.
+            field within a field. A field that an episode lacks is None, which is neither smaller nor larger than
+            anything. Or a function that is called with each row, an `EpisodeInfo`.
         index: whether to use, and save, what is known in `<folder>.wshard-index`, as `EpisodeDataset` does; or the
             path of such a file.
         on_error: called with the path of each file that cannot be read, and why; if left out, the error is raised.

@@ -191,7 +191,7 @@ class EpisodeForms:
 
         Raises:
             EntryNotFound: an episode lacks a channel.
-            InvalidArgument: a channel has another type or shape in one episode than in another.
+            InvalidArgument: a channel has a different type or shape in one episode than in another.
         """
         for name, block in blocks.items():
             first, expected = self.first_with(block)
@@ -204,7 +204,7 @@ class EpisodeForms:
                 # What is looked up by time may also follow the steps.
                 if found[:3] != expected[:3] or found.has_own_clock > expected.has_own_clock:
                     raise InvalidArgument(
-                        "an episode has another kind of channel than the others",
+                        "an episode has a different kind of channel than the others",
                         path=self.paths[number],
                         entry=name,
                         expected=f"{expected}, as in {self.paths[first]}",

@@ -6,13 +6,12 @@ An expression is parsed by Python's parser and interpreted here, one kind of nod
 from __future__ import annotations
 
 import ast
-import difflib
 import io
 import operator
 import tokenize
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union
 
-from shard_format.errors import InvalidArgument, shorten
+from shard_format.errors import InvalidArgument, did_you_mean, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,10 +90,9 @@ class Expression:
     def check_names(self) -> None:
         """Raises if none of the episodes so far has a field of one of the names: it is misspelt."""
         for name in sorted(self._unseen - self._keys):
-            near = difflib.get_close_matches(name, [*FIELDS, *self._keys], 1)
             raise InvalidArgument(
                 f"where: no episode has a field {name!r}",
-                hint=f"did you mean {near[0]!r}?" if near else _HINT,
+                hint=did_you_mean(name, [*FIELDS, *self._keys]) or _HINT,
             )
 
 

@@ -442,7 +442,7 @@ class EncodedFrames:
             frame = self._decode(step)
             if frame.shape != self.shape[1:] or frame.dtype != self.dtype:
                 raise InvalidArgument(
-                    "a picture has another size than the first one",
+                    "a picture has a different size than the first one",
                     path=self._path,
                     entry=f"{self._name}, step {step}",
                     expected=f"{self.dtype}{list(self.shape[1:])}",
@@ -453,7 +453,7 @@ class EncodedFrames:
 
 
 def least_bytes(kind: Any) -> int:  # noqa: ANN401 - a pyarrow.DataType
-    """Bytes that a value of a table needs in memory at least, also where a file says that it is missing."""
+    """The least memory that a value of a table needs, even where a file says that it is missing."""
     types = require("pyarrow.types", "arrow")
     if types.is_struct(kind):
         return sum(least_bytes(field.type) for field in kind)

@@ -126,7 +126,7 @@ _MOST_IN_METADATA: Final = 4096
 
 
 def recognises(probe: Probe) -> bool:
-    """Any HDF5 file, of which reading then says that it needs a mapping."""
+    """Any HDF5 file; reading it then says that it needs a mapping."""
     return probe.is_hdf5
 
 
@@ -538,7 +538,7 @@ class _Filling:
             allowed = (steps, steps + 1) if block.startswith("signal/") else (steps,)
             if len(channel) not in allowed:
                 raise BadValue(
-                    "an array has another number of steps than the episode",
+                    "an array has a different number of steps than the episode",
                     entry=block,
                     expected=" or ".join(map(str, allowed)),
                     found=len(channel),

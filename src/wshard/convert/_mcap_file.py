@@ -283,7 +283,7 @@ class McapFile(ChunkedFile):
         content = decompress(compression, stored, size, f"{self.path}, chunk at {offset}")
         if crc and zlib.crc32(content) != crc:
             raise ChecksumMismatch(
-                "the checksum of a chunk does not fit", path=self.path, found=f"offset {offset}"
+                "the checksum of a chunk does not match", path=self.path, found=f"offset {offset}"
             )
         return content
 
@@ -314,7 +314,7 @@ class McapFile(ChunkedFile):
                 crc = fields.number(4)
                 if crc and zlib.crc32(content[:-4]) != crc:
                     raise ChecksumMismatch(
-                        "the checksum of an attachment does not fit", path=self.path, entry=name
+                        "the checksum of an attachment does not match", path=self.path, entry=name
                     )
                 one = {"name": name, "media_type": media_type, "log_time": log}
                 self.attachments.append({**one, "create_time": create, "data": data})
@@ -343,7 +343,7 @@ def decompress(compression: str, stored: memoryview, size: int, name: str) -> me
         if compression in ("", "none"):
             if len(stored) != size:
                 raise SizeMismatch(
-                    "a chunk has another size than it states", expected=size, found=len(stored)
+                    "a chunk has a different size than it states", expected=size, found=len(stored)
                 )
             return stored
         if compression == "zstd":
@@ -367,7 +367,7 @@ def decompress(compression: str, stored: memoryview, size: int, name: str) -> me
             )
         if count != size:
             raise SizeMismatch(
-                "a chunk has another size than it states", expected=size, found=count
+                "a chunk has a different size than it states", expected=size, found=count
             )
         return memoryview(out)
     except ShardError as error:

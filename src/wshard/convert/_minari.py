@@ -261,7 +261,7 @@ class _SpaceFilling:
             return
         if len(channel) not in ((steps,) if is_action else (steps, steps + 1)):
             raise BadValue(
-                "an array has another number of steps than the rewards",
+                "an array has a different number of steps than the rewards",
                 entry=path,
                 expected=steps if is_action else f"{steps + 1} or {steps}",
                 found=len(channel),

@@ -72,7 +72,7 @@ class Notes:
         self._add("kept", name, target)
 
     def renamed(self, name: str, target: str) -> None:
-        """The field is there under another name than its own, because its own is not possible or is taken."""
+        """The field is there under a different name than its own, because its own is not possible or is taken."""
         self._add("renamed", name, target)
 
     def cast(self, name: str, before: object, after: object, why: str = "") -> None:

@@ -109,7 +109,7 @@ class RldsReader(DatasetReader):
             raise InvalidArgument(
                 f"{FEATURES} is missing: without it the types and shapes of the values are not known",
                 path=self._folder,
-                hint="give the version folder of the dataset, such as bridge/0.1.0",
+                hint="pass the version folder of the dataset, such as bridge/0.1.0",
             )
         self._features = read_json(features_path)
         self._leaves = leaves_of(self._features, features_path)
@@ -353,7 +353,7 @@ class RecordParser:
         kind = self._example.kind(feature)
         if kind and (kind != ("floats" if dtype.is_float else "integers")):
             raise BadValue(
-                "a feature has values of another type than features.json says",
+                "a feature has values of a different type than features.json says",
                 entry=feature,
                 expected=leaf.dtype,
                 found=kind,
@@ -654,7 +654,7 @@ def _whole_shape(leaf: FeatureLeaf, count: int, feature: str) -> tuple[int, ...]
         or (not known and count)
     ):
         raise SizeMismatch(
-            "a feature has another number of values than its shape needs",
+            "a feature has a different number of values than its shape needs",
             entry=feature,
             expected=list(leaf.shape),
             found=count,
@@ -709,7 +709,7 @@ class EncodedTensors:
                 ) from None
         if len(data) != size:
             raise SizeMismatch(
-                "a tensor has another size than its shape needs",
+                "a tensor has a different size than its shape needs",
                 path=self._path,
                 entry=f"{self._name}, step {step}",
                 expected=f"{size} bytes",

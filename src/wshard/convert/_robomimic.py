@@ -10,7 +10,7 @@ top. The observations of LIBERO's own script were taken after the action of the 
 
 What not every episode has is in `metadata["dataset"]` (attributes of `data`) and `metadata["robomimic"]` (what
 the writer needs to make the same file again). Isaac Lab has the same layout, with `states/<kind>/<name>/…` as groups and without rewards and ends; its `initial_state/…`, which has one row,
-is in the episode's extras. Its `obs` often holds an `actions` in another representation than the actions themselves.
+is in the episode's extras. Its `obs` often holds an `actions` in a different representation than the actions themselves.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ class RobomimicReader(DatasetReader):
         return dones
 
     def _fold(self, parts: Parts, found: Mapping[str, DatasetRows], length: int) -> set[str]:
-        """Adds observations T + 1 where `next_obs` repeats them; returns the fields that are thereby there."""
+        """Adds observations T + 1 where `next_obs` repeats them; returns the fields that this provides."""
         folded: set[str] = set()
         for field, after in found.items():
             top, _, key = field.partition("/")
@@ -638,7 +638,7 @@ class DemoWriter:
     def _write_channel(self, lane: str, block: str, channel: Channel) -> None:
         notes, steps = self._notes, (self._length, self._length + LANES[lane].may_have_one_more)
         if channel.has_own_clock or channel.length not in steps:
-            notes.dropped(block, "it has another clock than the steps")
+            notes.dropped(block, "it has a different clock than the steps")
         elif isinstance(channel, TextChannel):
             is_short = channel.length == self._length
             if block != f"signal/{_LANGUAGE}" or not (is_short and self._is_task(channel)):

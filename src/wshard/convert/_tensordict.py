@@ -138,7 +138,7 @@ class TensorDictReader(DatasetReader):
             found = os.stat(path).st_size
             if found != nbytes:
                 raise SizeMismatch(
-                    "a file has another size than its tensor",
+                    "a file has a different size than its tensor",
                     path=path,
                     expected=f"{nbytes} bytes: {entry['dtype']}{list(shape)}",
                     found=f"{found} bytes",

@@ -135,7 +135,7 @@ class TFRecordFile:
                 )
             if self._count not in (None, len(starts) - 1):
                 raise SizeMismatch(
-                    "the file has another number of records than dataset_info.json says",
+                    "the file has a different number of records than dataset_info.json says",
                     path=self.path,
                     expected=self._count,
                     found=len(starts) - 1,

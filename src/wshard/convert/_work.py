@@ -95,7 +95,7 @@ class WorkFolder:
             os.close(descriptor)
 
     def begin(self, plan: dict[str, Any], *, resume: bool) -> None:
-        """Goes on with what an earlier run left, or starts anew; then `lines` is empty.
+        """Continues what an earlier run left, or starts from nothing; then `lines` is empty.
 
         Args:
             plan: what the finished episodes depend on.
@@ -124,12 +124,12 @@ class WorkFolder:
             raise FileThere(
                 "an earlier conversion was not finished",
                 path=self.path,
-                hint="go on with it: resume=True, --resume; or delete the folder",
+                hint="continue it with resume=True, --resume; or delete the folder",
             )
         changed = [key for key in wanted if found.get(key) != wanted[key]]
         if changed:
             raise InvalidArgument(
-                "the earlier conversion was another one",
+                "the earlier conversion was a different one",
                 path=self.path,
                 expected=f"{changed[0]}: {found.get(changed[0])!r}",
                 found=repr(wanted[changed[0]]),

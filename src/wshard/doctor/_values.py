@@ -169,7 +169,7 @@ def _sample(rows: NDArray[Any]) -> NDArray[Any]:
 def _all_equal(
     left: NDArray[Any], right: NDArray[Any], sampled: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """For each row whether both arrays, of which the second may have one column, are equal in it.
+    """For each row, whether both arrays are equal in it; the second may have one column.
 
     A sample decides for most rows; only the others are compared as a whole.
     """

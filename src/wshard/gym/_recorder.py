@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from shard_format.errors import InvalidArgument
+from shard_format.errors import InvalidArgument, check_choice
 from shard_format.extras import require
 from wshard._folders import SUFFIX, reserve
 from wshard._journal import PARTIAL_SUFFIX
@@ -292,10 +292,7 @@ def _autoreset_mode(env: Any, told: str | None) -> str:  # noqa: ANN401 - a vect
     """What the environment does at the end of an episode. Gymnasium 1.0 has one mode only, without a name."""
     said = env.metadata.get("autoreset_mode", told or _NEXT_STEP)
     mode = getattr(said, "value", said)
-    if mode not in _MODES:
-        raise InvalidArgument(
-            "unknown autoreset mode", expected=" or ".join(map(repr, _MODES)), found=repr(mode)
-        )
+    check_choice("autoreset mode", mode, _MODES)
     return str(mode)
 
 

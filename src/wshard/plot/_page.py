@@ -67,7 +67,7 @@ def draw(
     width = _WIDTH if options.size is None else options.size[0]
     inner = inner_width(options)
     shown, hidden = groups[: page.max_panels], groups[page.max_panels :]
-    # What has another horizontal axis than the time stands below.
+    # Panels with a horizontal axis other than time come below.
     panels = sorted((panel for group in shown for panel in group), key=lambda one: one.is_apart)
     panels = _scaled(panels, options)
     timed = sum(not panel.is_apart for panel in panels)

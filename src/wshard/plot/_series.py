@@ -110,7 +110,7 @@ def _steps_between(axis: TimeAxis, first: float | None, last: float | None) -> s
     if axis.unit != "s":
         raise InvalidArgument(
             "time is in seconds, but the episode has no clock",
-            hint="give steps instead: time=slice(100, 200)",
+            hint="pass steps instead: time=slice(100, 200)",
         )
     low, high = axis.low if first is None else first, axis.high if last is None else last
     at = axis.positions[:-1]

@@ -141,11 +141,11 @@ def key_line(ink: str = QUIET, ls: Any = "-") -> Any:  # noqa: ANN401 - matplotl
     return Line2D([], [], color=ink, lw=1.2, ls=ls)
 
 
-def key_band(ink: str = QUIET) -> Any:  # noqa: ANN401 - matplotlib's objects
+def key_band() -> Any:  # noqa: ANN401 - matplotlib's objects
     """A band for a legend."""
     from matplotlib.patches import Patch
 
-    return Patch(color=ink, alpha=0.2, lw=0)
+    return Patch(color=QUIET, alpha=0.2, lw=0)
 
 
 LINE_INCHES: Final = 0.135

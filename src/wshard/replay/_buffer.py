@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.errors import Closed, FileMissing, InvalidArgument, ShardError, ShardIOError
+from shard_format.errors import (
+    Closed,
+    FileMissing,
+    InvalidArgument,
+    ShardError,
+    ShardIOError,
+    check_choice,
+)
 from wshard._files import open_wshard, save_wshard
 from wshard._folders import SUFFIX
 from wshard._journal import PARTIAL_SUFFIX
@@ -106,7 +113,7 @@ class ReplayBuffer:
         bounds = {"max_steps": max_steps, "max_bytes": max_bytes, "max_open": max_open}
         for name, value in bounds.items():
             if value is not None and value < 1:
-                raise InvalidArgument(f"{name} is at least 1", found=value)
+                raise InvalidArgument(f"{name} must be at least 1", found=value)
         is_owner = isinstance(folder, str | os.PathLike)
         self.folders: list[str] = (
             [os.fspath(folder)] if isinstance(folder, str | os.PathLike) else _distinct(folder)
@@ -354,11 +361,8 @@ class ReplayBuffer:
             `signal/arm`, `action/arm`.
         """
         if batch < 1 or length < 1:
-            raise InvalidArgument("batch and length are at least 1", found=f"{batch}, {length}")
-        if how not in _HOW:
-            raise InvalidArgument(
-                "unknown value of how", expected=" or ".join(map(repr, _HOW)), found=repr(how)
-            )
+            raise InvalidArgument("batch and length must be at least 1", found=f"{batch}, {length}")
+        check_choice("value of how", how, _HOW)
         kind = _checked_kind(WindowKind(length, padding, next_observations, across_episodes))
         with self._used():
             self._ensure_open()
@@ -462,7 +466,7 @@ class ReplayBuffer:
     # --- windows
 
     def _measured(self) -> Lengths:
-        """The lengths of the episodes, computed anew when there are others."""
+        """The lengths of the episodes, computed again when the episodes change."""
         if self._lengths is None or self._lengths.version != self._episodes.version:
             self._lengths = Lengths(self._episodes)
         return self._lengths
@@ -579,10 +583,7 @@ def _distinct(folders: Sequence[Path]) -> list[str]:
 
 
 def _checked_kind(kind: WindowKind) -> WindowKind:
-    if kind.padding not in _PADDING:
-        raise InvalidArgument(
-            "unknown padding", expected=" or ".join(map(repr, _PADDING)), found=repr(kind.padding)
-        )
+    check_choice("padding", kind.padding, _PADDING)
     if kind.across_episodes and (kind.padding != "none" or kind.next_observations):
         raise InvalidArgument(
             "windows that cross the ends of episodes have no padding and no next_observations",

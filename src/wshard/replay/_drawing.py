@@ -98,7 +98,7 @@ def recent(
 ) -> Drawn:
     """A window is half as likely as the one that follows it by `half_life` windows."""
     if half_life is not None and not half_life > 0:
-        raise InvalidArgument("half_life is above 0", found=half_life)
+        raise InvalidArgument("half_life must be above 0", found=half_life)
     total = int(counts.sum())
     rate = math.log(2) / (max(1.0, total / 10) if half_life is None else half_life)
     # Ages 0, 1, … are drawn in proportion to exp(-rate * age), by the inverse of their sum.

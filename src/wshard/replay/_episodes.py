@@ -223,7 +223,7 @@ class StoredEpisodes:
         return stored
 
     def update(self, stored: StoredEpisode, *, is_running: bool = False) -> None:
-        """Measure an episode anew: its steps, and the size of its files."""
+        """Measure an episode again: its steps, and the size of its files."""
         self._let_go(stored)
         stored.is_running = is_running
         stored.measure(self._open(stored).episode)

@@ -49,7 +49,7 @@ _UNSURE: Final = frozenset({408, 502, 504})
 _MISUNDERSTOOD: Final = frozenset({400, 404, 405, 422})
 _OTHER: Final = {"bridge": "server", "server": "bridge"}
 _HINTS: Final = {
-    401: "give the server's token as api_key=",
+    401: "pass the server's token as api_key=",
     403: "the token lacks a permission that this needs",
     404: "check the URL and the collection's name; ensure_collections() creates the collections",
     413: "lower batch_size",
@@ -148,7 +148,7 @@ class SearchClient:
     ) -> None:
         self.options = options or ServerOptions()
         self.url = _checked_url(url)
-        """Of the server, without secrets."""
+        """The address of the server, without secrets."""
         if api_key is not None and not re.fullmatch(r"[\x21-\x7e]+", api_key):
             raise InvalidArgument("api_key has characters that a header cannot have")
         self._words = DIALECTS[self.options.dialect]
@@ -434,7 +434,7 @@ def _checked_url(url: str) -> str:
             "the URL has more than an address",
             expected="http://host:port",
             found="a user, a query or a fragment, not shown",
-            hint="give the server's token as api_key=",
+            hint="pass the server's token as api_key=",
         )
     if parts.scheme not in ("http", "https") or not host or re.search(r"[^\x21-\x7e]", url):
         raise InvalidArgument(

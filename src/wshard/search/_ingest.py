@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from shard_format.canonical_json import canonical
-from shard_format.errors import DATA_ERRORS, InvalidArgument, ShardError
+from shard_format.errors import DATA_ERRORS, InvalidArgument, ShardError, check_choice
 from shard_format.listing import walk_folder
 from shard_format.parallel import ordered_parallel
 from shard_format.registry import Role
@@ -136,7 +136,7 @@ class TrajectoryIngestor:
 
     @property
     def url(self) -> str:
-        """Of the server, without secrets."""
+        """The address of the server, without secrets."""
         return self._client.url
 
     def health(self) -> bool:
@@ -168,7 +168,7 @@ class TrajectoryIngestor:
         if self._dimension is None:
             raise InvalidArgument(
                 "the size of the vectors is not known",
-                hint="give dimension=, or ingest an episode, which creates the collections",
+                hint="pass dimension=, or ingest an episode, which creates the collections",
             )
         if not self._is_ready:
             for collection in (self._client.options.episodes, self._client.options.windows):
@@ -242,12 +242,9 @@ class TrajectoryIngestor:
             ShardError: as `ingest`, and where two files hold the same episode. Then some of the others
                 are stored and some are not; ingest the folder again to complete it.
         """
-        if jobs < 1 or on_error not in ("raise", "skip"):
-            raise InvalidArgument(
-                "jobs or on_error is not valid",
-                expected='jobs >= 1 and on_error "raise" or "skip"',
-                found=f"jobs {jobs}, on_error {on_error!r}",
-            )
+        check_choice("on_error", on_error, ("raise", "skip"))
+        if jobs < 1:
+            raise InvalidArgument("jobs must be at least 1", found=jobs)
         root = os.fspath(folder)
         if not os.path.isdir(root):
             raise InvalidArgument("not a folder", path=root, hint="ingest() takes a single file")

@@ -57,7 +57,7 @@ class EpisodeRef:
 
         Raises:
             ShardIOError: the file is gone.
-            ReferenceMismatch: the file holds another episode by now, or recorded data was changed.
+            ReferenceMismatch: the file now holds another episode, or its recorded data was changed.
         """
         if not self.file_path:
             raise InvalidArgument(
@@ -94,7 +94,7 @@ class WindowRef(EpisodeRef):
         """The steps of the window as an episode of its own; reads only them, where the file allows it.
 
         Raises:
-            ReferenceMismatch: the file holds another episode, or a shorter one, by now.
+            ReferenceMismatch: the file now holds another episode, or a shorter one.
         """
         with self.load(channels, lanes) as episode:
             if not 0 <= self.start <= self.stop <= episode.length:
@@ -142,7 +142,7 @@ class TrajectoryRetriever:
 
     @property
     def url(self) -> str:
-        """Of the server, without secrets."""
+        """The address of the server, without secrets."""
         return self._client.url
 
     def health(self) -> bool:
@@ -281,7 +281,7 @@ class TrajectoryRetriever:
             "the collection holds something that was not ingested by this library",
             path=self.url,
             expected=expected + " in the metadata of every document",
-            hint="give the names of the collections that were ingested",
+            hint="pass the names of the collections that were ingested",
         )
 
     def __repr__(self) -> str:

@@ -277,7 +277,7 @@ class PaddedProjection:
 
     def __post_init__(self) -> None:
         if self.dimension < 1:
-            raise InvalidArgument("a vector has at least one number", found=self.dimension)
+            raise InvalidArgument("a vector must have at least one number", found=self.dimension)
 
     def __call__(self, mean: NDArray[np.float32], /) -> NDArray[np.float32]:
         vector: NDArray[np.float32] = self.embed_many(mean.reshape(1, -1))[0]

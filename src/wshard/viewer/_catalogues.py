@@ -1,6 +1,6 @@
 """Catalogues that are named on the command line: files that name episodes, such as a table of a search.
 
-A catalogue may come from somebody else. It chooses among the episodes of the folders that the user has named, or of its
+A catalogue may come from a stranger. It chooses among the episodes of the folders that the user has named, or of its
 own folder, and can add none.
 """
 

@@ -355,7 +355,7 @@ class ViewedFiles:
         return OpenedFile(status.st_size, version, opened)
 
     def forget(self, file: ViewedFile) -> None:
-        """Opens a URL anew the next time: its content has changed, or its server has failed."""
+        """Opens a URL again the next time: its content has changed, or its server has failed."""
         self._remote.pop(file.location)
 
     def _source_of(self, url: str) -> ByteSource:
@@ -363,7 +363,7 @@ class ViewedFiles:
 
 
 def _facts_of(path: str) -> tuple[int, int] | None:
-    """What changes with a file; None if there is none."""
+    """Size and modification time, which change with the content; None without a file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -372,7 +372,7 @@ def _facts_of(path: str) -> tuple[int, int] | None:
 
 
 def _is_live(file: ViewedFile) -> bool | None:
-    """Whether a process is writing a recording now; None if nobody can tell."""
+    """Whether a process is writing a recording now; None if that cannot be known."""
     # The recorder of an empty journal may be about to lock it, and must not find it locked.
     if is_url(file.location) or file.size == 0 or os.name == "nt":
         return None

@@ -64,7 +64,7 @@ _TEXT: Final = "text/plain; charset=utf-8"
 
 
 class RequestRefused(Exception):
-    """The request gets another answer than what it asked for.
+    """The request gets a different answer than what it asked for.
 
     Args:
         status: of the answer.
@@ -86,7 +86,7 @@ class ViewerServer(ThreadingHTTPServer):
 
     Args:
         files: what the page may read.
-        host: the address to listen at. With another one than the loopback, other machines can reach the server.
+        host: the address to listen at. With one other than the loopback, other machines can reach the server.
         port: 0 for any that is free.
         idle_s: ends `serve` after this time without a request; None for never.
         open_pack: opens packs of episodes for the table of episodes.
@@ -310,7 +310,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(refused.status, text, _TEXT, refused.headers)
 
     def _count_request(self) -> None:
-        # A page that nobody looks at asks for new files, too.
+        # An open page asks for new files even if nobody looks at it.
         if self.path != "/files.json":
             self.server.last_request = time.monotonic()
 

@@ -103,7 +103,7 @@ class LeRobotReader(DatasetReader):
         start, stop = file.episode(entry.number)
         if stop - start != entry.length:
             raise SizeMismatch(
-                "an episode has another number of steps than its table",
+                "an episode has a different number of steps than its table",
                 path=file.path,
                 entry=self._names[number],
                 expected=f"{entry.length} steps",
@@ -321,7 +321,7 @@ class _Columns:
             if len(feature.shape) == len(numbers.shape):
                 return feature.shape
             raise SizeMismatch(
-                "a column has another number of dimensions than its feature",
+                "a column has a different number of dimensions than its feature",
                 path=self._file.path,
                 entry=name,
                 expected=list(feature.shape),

@@ -331,7 +331,7 @@ def as_array(values: Any, shape: Sequence[int], path: str, name: str) -> NDArray
             found = {values.type.list_size}
         if found - {size}:
             raise SizeMismatch(
-                "a row has another shape than the dataset states",
+                "a row has a different shape than the dataset states",
                 path=path,
                 entry=name,
                 expected=list(shape),
@@ -342,7 +342,7 @@ def as_array(values: Any, shape: Sequence[int], path: str, name: str) -> NDArray
     array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
     if array.size != rows * prod(shape):
         raise SizeMismatch(
-            "rows have another shape than the dataset states",
+            "rows have a different shape than the dataset states",
             path=path,
             entry=name,
             expected=f"{rows} rows of {list(shape)}",
