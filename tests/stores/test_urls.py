@@ -408,6 +408,27 @@ class TestCommandLine:
         assert f"s3://bucket/{name}" in said
         assert str(tmp_path) not in said
 
+    def test_inspecting_a_folder_ends_when_the_store_fails(
+        self,
+        moto_proxy: FaultProxy,
+        folder: str,
+        tmp_path: Path,
+        moto: Bucket,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        wshard.save_wshard(episode(0), tmp_path / "a.wshard")
+        for number in range(60):
+            remote.upload(str(tmp_path / "a.wshard"), f"{folder}/{number}.wshard")
+        options = {**moto.options, "endpoint": moto_proxy.url}
+        moto_proxy.faults.append(None)  # the list
+        moto_proxy.always = status(503)
+        with monkeypatch.context() as patched:
+            patched.setenv(remote.ENVIRONMENT, json.dumps(options))
+            assert main(["inspect", folder], WSHARD) == 3
+        assert moto_proxy.counted() < 60
+        assert capsys.readouterr().err.count("503") == 1
+
     def test_a_malformed_storage_option_is_named(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["verify", "x", "--storage-option", "region"], WSHARD) == 2
         assert "NAME=VALUE" in capsys.readouterr().err

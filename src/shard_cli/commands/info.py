@@ -51,7 +51,7 @@ def _inspect(args: argparse.Namespace, console: Console) -> Exit:
     from shard_cli.episode_options import find, report_recordings
     from shard_cli.jobs import executor_of, in_order, is_elsewhere, threads_in_each
     from shard_cli.kinds import episode
-    from shard_format.errors import ShardError
+    from shard_format.errors import ShardError, must_stop
 
     targets = find(args.files)
     args.threads = threads_in_each(args.jobs, len(targets))
@@ -65,6 +65,8 @@ def _inspect(args: argparse.Namespace, console: Console) -> Exit:
     for target, facts in zip(targets, found, strict=True):
         if isinstance(facts, ShardError):
             codes.append(note_failure(facts, target.path, results, console))
+            if must_stop(facts):  # the others would fail in the same way
+                break
             continue
         codes.append(_unreadable(facts, console))
         if console.as_json:
