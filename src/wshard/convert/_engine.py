@@ -277,7 +277,7 @@ class _Conversion:
             except ShardError:
                 if not report.failed or written.episodes:
                     raise
-                # The format needs an episode, and the report says why there is none.
+                # The format needs an episode; the report says why all of them failed.
         if report.failed and not written.episodes:
             return  # what is at the target stays
         report.episodes, report.steps = written.episodes, written.steps
