@@ -315,6 +315,15 @@ def test_what_any_format_gave_is_verified_in_every_other_and_comes_back(
     assert (back.episodes, back.steps) == (report.episodes, report.steps)
 
 
+def test_an_episode_without_steps_that_lerobot_leaves_out_is_not_counted(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    write((episode(number, length) for number, length in enumerate((12, 0, 15))), source, OWN)
+    report = convert(source, tmp_path / "out", to="lerobot", options=ConvertOptions(verify=True))
+    assert (report.episodes, report.steps) == (2, 27)
+    assert "episode" in {change.field for change, _ in report.of_kind("dropped")}
+    assert [ep.length for ep in read(tmp_path / "out")] == [12, 15]
+
+
 def test_verifying_compares_pixels_however_they_are_stored() -> None:
     pytest.importorskip("av")
     pixels = np.zeros((31, 8, 8, 3), np.uint8)

@@ -21,6 +21,7 @@ from shard_format.transfer import local_copy, uploading
 from wshard._lanes import REWARD_EXACT
 from wshard._values import DType
 from wshard.convert._model import (
+    WHOLE,
     ConversionReport,
     ConvertedEpisode,
     Notes,
@@ -210,8 +211,9 @@ def _write_all(
         notes = Notes()
         target.write(episode, notes)
         report.add(notes.changes)
-        report.episodes += 1
-        report.steps += episode.length
+        if not any(change.kind == "dropped" and change.field == WHOLE for change in notes.changes):
+            report.episodes += 1
+            report.steps += episode.length
     target.finish()
 
 

@@ -120,7 +120,7 @@ class Found(NamedTuple):
     pieces: tuple[Piece, ...]
     rows: int
     damage: ShardError | None = None
-    """Why its chunk cannot be read; then nobody knows which episodes are in it."""
+    """Why its chunk cannot be read. Which episodes are in it is then unknown."""
 
 
 def _episodes_in(

@@ -36,6 +36,7 @@ from wshard.convert._door import check_writable, open_source, read_one, write_da
 from wshard.convert._model import (
     LAST,
     VIDEO,
+    WHOLE,
     ConversionReport,
     FieldChange,
     Notes,
@@ -277,7 +278,7 @@ class _Conversion:
             except ShardError:
                 if not report.failed or written.episodes:
                     raise
-                # The format needs an episode, and the report says why there is none.
+                # The format needs an episode; the report says why all of them failed.
         if report.failed and not written.episodes:
             return  # what is at the target stays
         report.episodes, report.steps = written.episodes, written.steps
@@ -322,8 +323,9 @@ class _Conversion:
         """Compares what was written with the source, as far as both have the same blocks."""
         report, chosen = self.report, self._options
         may_differ = {change.field for change, _ in written.of_kind(*_CHANGING)}
-        shorter = {change.field for change, _ in written.of_kind("dropped")}
-        shorter = {name.removesuffix(LAST) for name in shorter if name.endswith(LAST)}
+        dropped = {change.field for change, _ in written.of_kind("dropped")}
+        leaves_out = WHOLE in dropped  # episodes without steps
+        shorter = {name.removesuffix(LAST) for name in dropped if name.endswith(LAST)}
         reading = ReadOptions(video=chosen.reading().video)  # the mapping is of the source
         with (
             closing(open_source(report.source, report.format, chosen.reading())) as one,
@@ -332,7 +334,8 @@ class _Conversion:
             quiet = replace(report, failed={}, changes=Counter())
             again = _Conversion(quiet, chosen, _no_progress, self._work)
             numbers = {name: number for number, name in enumerate(other.names())}
-            for number, episode in enumerate(again.from_source(one)):
+            kept = (ep for ep in again.from_source(one) if ep.length or not leaves_out)
+            for number, episode in enumerate(kept):
                 found = read_one(other, numbers.get(episode.id, number))
                 for problem in _foreign_differences(episode, found, may_differ, shorter):
                     raise BadValue(

@@ -37,6 +37,8 @@ KINDS: Final[tuple[Kind, ...]] = (
     *("kept", "renamed", "cast", "reordered", "decoded", "filled", "dropped"),
 )
 """What can become of a field, from nothing to everything lost."""
+WHOLE: Final = "episode"
+"""The field of a note about an episode that is left out of a dataset."""
 LAST: Final = " after the last step"
 """How the name of a block ends in a note about the entry that is not a step."""
 VIDEO: Final = ("keep", "decode", "encode")

@@ -113,7 +113,7 @@ class RowRun(NamedTuple):
     key: str
     """What the table calls it."""
     damage: ShardError | None = None
-    """Why its file cannot be read; then nobody knows which episodes are in it."""
+    """Why its file cannot be read. Which episodes are in it is then unknown."""
 
 
 class TableReader(DatasetReader):

@@ -60,7 +60,7 @@ from wshard.convert._lerobot._statistics import (
     stated_or,
 )
 from wshard.convert._lerobot._videos import FILES_IN_FOLDER, MOST_VIDEO_MB, VideoTrack
-from wshard.convert._model import DatasetWriter
+from wshard.convert._model import WHOLE, DatasetWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -122,7 +122,7 @@ class LeRobotWriter(DatasetWriter):
     def write(self, episode: Episode, notes: Notes) -> None:
         length = episode.length
         if not length:
-            notes.dropped("episode", "a dataset has no episodes without steps")
+            notes.dropped(WHOLE, "a dataset has no episodes without steps")
             return
         if not self._episodes:
             self._start(episode, notes)
