@@ -1,7 +1,7 @@
 // Channels whose clocks have more entries than are read one by one.
 
 import { encodeEpisode, openEpisode } from "@shard-format/core/wshard";
-import { loadZstd } from "@shard-format/core/zstd";
+import { zstd } from "../src/worker/zstd";
 import { expect, test } from "vitest";
 import { OpenEpisode } from "../src/worker/episode";
 
@@ -37,7 +37,7 @@ async function opened(compression: "none" | "zstd") {
   );
   const nobody = { row: 0, isUnfinished: false, arrived: () => {}, findings: async () => null };
   return {
-    episode: new OpenEpisode(0, await openEpisode(bytes, { zstd: loadZstd }), nobody),
+    episode: new OpenEpisode(0, await openEpisode(bytes, { zstd }), nobody),
     timestampsNs,
     size: bytes.length,
   };

@@ -9,7 +9,6 @@ import {
   openOverviews,
   type Residual,
 } from "@shard-format/core/wshard";
-import { loadZstd } from "@shard-format/core/zstd";
 import { type Derived, parseDerived } from "../model/derived";
 import type { ChannelFacts, EpisodeFacts, Interval } from "../model/facts";
 import type { Columns, Extent, PosterImage, Range, ReadOptions, Window } from "../model/reads";
@@ -23,6 +22,7 @@ import { Lru } from "./lru";
 import { postersOf } from "./posters";
 import { Turns } from "./turns";
 import { DenseReader, decoded } from "./values";
+import { zstd } from "./zstd";
 
 /** Pyramids of channels that nobody looks at go when together they are larger than this. */
 const mostLines = 96 << 20;
@@ -327,7 +327,7 @@ export class OpenEpisode {
 
   #openOverviews(): Promise<Overviews | null> {
     // What is wrong with an overview is no reason not to show the episode (W-OVW-8).
-    this.#overviews ??= openOverviews(this.episode, { zstd: loadZstd }).catch(() => null);
+    this.#overviews ??= openOverviews(this.episode, { zstd }).catch(() => null);
     return this.#overviews;
   }
 
