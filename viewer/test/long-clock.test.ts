@@ -1,9 +1,9 @@
 // Channels whose clocks have more entries than are read one by one.
 
 import { encodeEpisode, openEpisode } from "@shard-format/core/wshard";
-import { zstd } from "../src/worker/zstd";
 import { expect, test } from "vitest";
 import { OpenEpisode } from "../src/worker/episode";
+import { zstd } from "../src/worker/zstd";
 
 const length = (1 << 23) + 1001;
 
@@ -35,7 +35,7 @@ async function opened(compression: "none" | "zstd") {
     { id: "long", timebase: { tickHz: 10 }, length: 1000, observations: { fast: { data, timestampsNs } } },
     { compression, zstd: { decompress: (frame) => frame, compress: frameOfZeros } },
   );
-  const nobody = { row: 0, isUnfinished: false, arrived: () => {}, findings: async () => null };
+  const nobody = { row: 0, isUnfinished: false, arrived: () => {}, findings: async () => null, recover: "" };
   return {
     episode: new OpenEpisode(0, await openEpisode(bytes, { zstd }), nobody),
     timestampsNs,

@@ -7,6 +7,7 @@ import type { EpisodeFacts } from "../model/facts";
 import { useAnswer } from "../model/hooks";
 import { type App, hasAddress } from "../state/app";
 import { showTheme, theme } from "../ui/colours";
+import { copyText } from "../ui/copy";
 import { shown } from "../ui/escape";
 import * as format from "../ui/format";
 import { Tool } from "../ui/tool";
@@ -172,11 +173,7 @@ function CopyLink({ app }: { readonly app: App }) {
   const copy = async () => {
     const url = new URL(location.href);
     url.hash = app.link();
-    try {
-      await navigator.clipboard.writeText(url.href);
-    } catch {
-      history.replaceState(null, "", url.hash); // the address bar has it, at least
-    }
+    await copyText(url.href);
     isCopied.value = true;
     setTimeout(() => {
       isCopied.value = false;

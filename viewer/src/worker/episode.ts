@@ -1,6 +1,6 @@
 // One opened episode: answers what panels ask.
 
-import { type JsonObject, ShardError, type TypedArray } from "@shard-format/core";
+import { type JsonObject, ShardError, sha256, type TypedArray } from "@shard-format/core";
 import {
   type Channel,
   type Episode,
@@ -432,8 +432,7 @@ export class OpenEpisode {
   async identity(): Promise<string | null> {
     const [file] = this.episode.files;
     if (!file?.has("meta/identity")) return null;
-    const digest = await crypto.subtle.digest("SHA-256", (await file.read("meta/identity")) as BufferSource);
-    return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join("");
+    return sha256(await file.read("meta/identity"));
   }
 
   findings(): Promise<JsonObject | null> {
