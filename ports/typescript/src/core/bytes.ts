@@ -107,7 +107,8 @@ export function fromHex(text: string): Uint8Array | undefined {
 /** SHA-256 as 64 lower-case hex digits. */
 export async function sha256(bytes: Uint8Array): Promise<string> {
   const subtle = globalThis.crypto?.subtle;
-  return toHex(subtle ? new Uint8Array(await subtle.digest("SHA-256", bytes as BufferSource)) : computeSha256(bytes));
+  if (!subtle) return computeSha256(bytes);
+  return toHex(new Uint8Array(await subtle.digest("SHA-256", bytes as BufferSource)));
 }
 
 /** The same bytes without a copy. A Buffer of Node has other methods under the names of Uint8Array, such as slice. */

@@ -7,8 +7,8 @@ for (let n = 2; primes.length < 64; n++) if (primes.every((prime) => n % prime !
 const fraction = (x: number) => ((x % 1) * 2 ** 32) | 0;
 const turn = (x: number, by: number) => (x >>> by) | (x << (32 - by));
 
-export function computeSha256(bytes: Uint8Array): Uint8Array {
-  const rounds = primes.map((prime) => fraction(Math.cbrt(prime)));
+export function computeSha256(bytes: Uint8Array): string {
+  const rounds = Int32Array.from(primes, (prime) => fraction(Math.cbrt(prime)));
   const state = Int32Array.from(primes.slice(0, 8), (prime) => fraction(Math.sqrt(prime)));
   const rest = bytes.length % 64;
   const whole = bytes.subarray(0, bytes.length - rest);
@@ -21,16 +21,15 @@ export function computeSha256(bytes: Uint8Array): Uint8Array {
     const view = new DataView(part.buffer, part.byteOffset, part.length);
     for (let at = 0; at < part.length; at += 64) {
       for (let i = 0; i < 64; i++) {
-        if (i < 16) {
-          words[i] = view.getInt32(at + 4 * i);
-          continue;
-        }
-        const [x, y] = [words[i - 15] as number, words[i - 2] as number];
+        const x = words[(i - 15) & 63] as number;
+        const y = words[(i - 2) & 63] as number;
         words[i] =
-          (words[i - 16] as number) +
-          (turn(x, 7) ^ turn(x, 18) ^ (x >>> 3)) +
-          (words[i - 7] as number) +
-          (turn(y, 17) ^ turn(y, 19) ^ (y >>> 10));
+          i < 16
+            ? view.getInt32(at + 4 * i)
+            : (turn(x, 7) ^ turn(x, 18) ^ (x >>> 3)) +
+              (turn(y, 17) ^ turn(y, 19) ^ (y >>> 10)) +
+              (words[i - 16] as number) +
+              (words[i - 7] as number);
       }
       let [a, b, c, d, e, f, g, h] = state as unknown as [
         number,
@@ -59,10 +58,10 @@ export function computeSha256(bytes: Uint8Array): Uint8Array {
         b = a;
         a = (first + second) | 0;
       }
-      for (const [i, value] of [a, b, c, d, e, f, g, h].entries()) state[i] = (state[i] as number) + value;
+      [a, b, c, d, e, f, g, h].forEach((value, i) => {
+        state[i] = (state[i] as number) + value;
+      });
     }
   }
-  const out = new DataView(new ArrayBuffer(32));
-  for (const [i, value] of state.entries()) out.setInt32(4 * i, value);
-  return new Uint8Array(out.buffer);
+  return Array.from(state, (word) => (word >>> 0).toString(16).padStart(8, "0")).join("");
 }
