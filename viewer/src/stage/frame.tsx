@@ -66,7 +66,7 @@ export function Frame({ app, episode, subject, view, width, moments, hide, box }
   const name = shown(channel.id);
   const about = `about-${subject.key}`;
   const tableId = `table-${subject.key}`;
-  const hasTable = panel?.table !== undefined && settings["table"] === true;
+  const showsTable = panel?.table !== undefined && settings["table"] === true;
   return (
     <section
       ref={frame}
@@ -109,9 +109,9 @@ export function Frame({ app, episode, subject, view, width, moments, hide, box }
               icon="table"
               label={stage.tableOf(name)}
               hint={stage.table}
-              expanded={hasTable}
-              controls={hasTable ? tableId : undefined}
-              use={() => change({ ...settings, table: !hasTable })}
+              expanded={showsTable}
+              controls={showsTable ? tableId : undefined}
+              use={() => change({ ...settings, table: !showsTable })}
             />
           )}
           <Tool kind="small" icon="close" label={`${stage.hide} ${name}`} hint={stage.hide} use={hide} />
@@ -136,7 +136,7 @@ export function Frame({ app, episode, subject, view, width, moments, hide, box }
           </Guard>
         )}
       </div>
-      {panel !== undefined && hasTable && isNear.value && (
+      {panel !== undefined && showsTable && isNear.value && (
         <DataTable
           id={tableId}
           name={name}
