@@ -40,7 +40,7 @@ TEST_EXTRAS := dev,convert,converters,notebook,rerun
 RAY_EXTRAS := ray,remote
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo conformance ports always test test-ports $(foreach language,go typescript rust c,test-$(language) test-all-$(language)) test-quick test-stores test-convert test-viewer test-viewer-units viewer test-bridges test-ray test-pythons test-slow test-oldest test-wheel test-fuzz test-differential test-all test-all-languages lint lint-types lint-files vectors docs bench bench-ports fuzz fuzz-files clean
+.PHONY: help environments demo conformance ports always test test-ports $(foreach language,go typescript rust c,test-$(language) test-all-$(language)) test-quick test-stores test-convert test-viewer test-viewer-units test-notebook viewer test-bridges test-ray test-pythons test-slow test-oldest test-wheel test-fuzz test-differential test-all test-all-languages lint lint-types lint-files vectors docs bench bench-ports fuzz fuzz-files clean
 
 help:
 	@echo "make demo      install into its own environment and show everything at work (about a minute)"
@@ -54,6 +54,7 @@ help:
 	@echo "make test-ports    the tests of the Go, TypeScript, Rust and C libraries, where their tools are installed"
 	@echo "make conformance   asks the conformance program of every language about every vector; writes spec/CONFORMANCE.md"
 	@echo "make lint      ruff, mypy, codespell, and the generated files"
+	@echo "make test-notebook   the viewer in JupyterLab, in Chromium where it is installed"
 	@echo "make viewer    rebuild the page of the viewer"
 	@echo "make vectors   regenerate spec/vectors"
 	@echo "make docs      regenerate the generated parts of README and docs"
@@ -110,6 +111,9 @@ $(ENV)/bridges/.ready: $(INPUTS) | $(ENV)/uv/.ready
 	$(call add_streaming,$(ENV)/bridges)
 	$(call add_lerobot,$(ENV)/bridges)
 
+$(ENV)/jupyter/.ready: $(INPUTS) | $(ENV)/uv/.ready
+	$(call make_environment,$(ENV)/jupyter,-c constraints.txt -e '.[notebook]' jupyterlab)
+
 $(ENV)/ray/.ready: $(INPUTS) | $(ENV)/uv/.ready
 	$(call make_environment,$(ENV)/ray,-c constraints.txt -e '.[$(RAY_EXTRAS)]' flask flask-cors 'moto[s3]' hypothesis pytest pytest-timeout)
 
@@ -140,7 +144,7 @@ $(ENV)/azurite/$(AZURITE):
 	@touch $@
 
 # All environments of the tests. Each takes one processor: `make -j 2 environments` creates two at a time.
-environments: $(foreach name,newer-pythons bridges ray test oldest fuzz,$(ENV)/$(name)/.ready)
+environments: $(foreach name,newer-pythons bridges ray test oldest fuzz jupyter,$(ENV)/$(name)/.ready)
 
 # $(1): what it shows, $(2): the example, $(3): its arguments. One thread for matrix products: the matrices of the
 # examples are so small that threads would wait for one another.
@@ -235,6 +239,10 @@ test-viewer: test-viewer-units $(ENV)/test/.ready
 	cd viewer && $(NPM) run --silent test:browser
 	@cmp viewer/dist/viewer.html src/wshard/viewer/viewer.html || { echo "the page is not that of these sources: run 'make viewer'"; exit 1; }
 
+# In JupyterLab, with a kernel.
+test-notebook: viewer/node_modules/.ready $(ENV)/jupyter/.ready
+	cd viewer && SHARD_JUPYTER=$(abspath $(ENV)/jupyter/bin/jupyter) $(NPM) run --silent test:browser -- test/browser/jupyterlab.test.ts
+
 test-convert: $(ENV)/test/.ready
 	$(ENV)/test/bin/python -m pytest -n $(TEST_PROCESSES) tests/convert
 
@@ -254,7 +262,7 @@ test-pythons: $(ENV)/test/.ready $(ENV)/newer-pythons/.ready
 	tests/packaging/newer_pythons test $(ENV)/newer-pythons
 
 # The longest first, so that `make -j 2 test-all` has both processors busy to the end.
-test-all: test-slow test-pythons test-all-languages $(if $(filter typescript,$(LANGUAGES)),test-viewer) test-bridges test-ray test-stores test-convert lint-types test-oldest test-differential test-fuzz test-wheel
+test-all: test-slow test-pythons test-all-languages $(if $(filter typescript,$(LANGUAGES)),test-viewer test-notebook) test-bridges test-ray test-stores test-convert lint-types test-oldest test-differential test-fuzz test-wheel
 
 test-slow: $(ENV)/test/.ready ports
 	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES) --dist worksteal --ignore=tests/convert

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("shard_format", "wshard", "shardpack", "shard_cli")
-LARGEST_PAGE = 400_000
+LARGEST_PAGE = 480_000
 USE = """
 from shard_format import ShardReader, ShardWriter
 with ShardWriter("a.shard") as writer:

@@ -7,7 +7,6 @@ export const words = {
     heading: "See an episode",
     lead: "Look at observations, actions, rewards and what models predicted, on one clock.",
     drop: "Drop files or a folder here",
-    dropping: "Let go to open",
     files: "Choose files",
     folder: "Choose a folder",
     url: "Address of a file",

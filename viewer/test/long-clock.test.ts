@@ -1,9 +1,9 @@
 // Channels whose clocks have more entries than are read one by one.
 
 import { encodeEpisode, openEpisode } from "@shard-format/core/wshard";
-import { loadZstd } from "@shard-format/core/zstd";
 import { expect, test } from "vitest";
 import { OpenEpisode } from "../src/worker/episode";
+import { zstd } from "../src/worker/zstd";
 
 const length = (1 << 23) + 1001;
 
@@ -35,9 +35,9 @@ async function opened(compression: "none" | "zstd") {
     { id: "long", timebase: { tickHz: 10 }, length: 1000, observations: { fast: { data, timestampsNs } } },
     { compression, zstd: { decompress: (frame) => frame, compress: frameOfZeros } },
   );
-  const nobody = { row: 0, isUnfinished: false, arrived: () => {}, findings: async () => null };
+  const nobody = { row: 0, isUnfinished: false, arrived: () => {}, findings: async () => null, recover: "" };
   return {
-    episode: new OpenEpisode(0, await openEpisode(bytes, { zstd: loadZstd }), nobody),
+    episode: new OpenEpisode(0, await openEpisode(bytes, { zstd }), nobody),
     timestampsNs,
     size: bytes.length,
   };

@@ -1,3 +1,4 @@
+export { sha256 } from "./core/bytes.js";
 export { CachedSource } from "./core/cached-source.js";
 export { crc32c } from "./core/crc32c.js";
 export { type ArrayOf, fromTypedArray, type TypedArray, toDType, toTypedArray } from "./core/dtypes.js";

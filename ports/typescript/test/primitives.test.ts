@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { describe, expect, test, vi } from "vitest";
@@ -5,7 +6,8 @@ import { compareUtf8, encodeUtf8, fromHex } from "../src/core/bytes.js";
 import { parseJson } from "../src/core/json.js";
 import { alignUp } from "../src/core/layout.js";
 import { dtypeSizes } from "../src/core/registry.js";
-import { canonicalJson, crc32c, type Json, xxh64 } from "../src/index.js";
+import { computeSha256 } from "../src/core/sha256.js";
+import { canonicalJson, crc32c, type Json, sha256, xxh64 } from "../src/index.js";
 
 const primitives = JSON.parse(readFileSync(new URL("../../../spec/vectors/primitives.json", import.meta.url), "utf8"));
 
@@ -22,6 +24,19 @@ describe("the numbers of primitives.json", () => {
       expect(crc32c(input).toString(16).padStart(8, "0")).toBe(one.crc32c);
       expect(xxh64(input).toString(16).padStart(16, "0")).toBe(one.xxh64);
     }
+  });
+
+  test("SHA-256 is the same with and without Web Crypto", async () => {
+    for (let length = 0; length < 300; length++) {
+      // Part of a larger buffer, as blocks of a file are.
+      const input = Uint8Array.from({ length: length + 3 }, (_, at) => (at * 89) & 255).subarray(3);
+      const found = computeSha256(input);
+      expect(found).toBe(createHash("sha256").update(input).digest("hex"));
+      expect(found).toBe(await sha256(input));
+    }
+    vi.stubGlobal("crypto", {}); // as in the worker of a page of plain http
+    expect(await sha256(bytes("abc"))).toBe("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    vi.unstubAllGlobals();
   });
 
   test("offsets are aligned without 32-bit operations", () => {

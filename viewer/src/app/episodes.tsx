@@ -3,7 +3,9 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { flags, quoted, toggleFlag } from "../export/flags";
 import type { App } from "../state/app";
 import { shown } from "../ui/escape";
+import { FilterField } from "../ui/filter-field";
 import * as format from "../ui/format";
+import { listen } from "../ui/listen";
 import { words } from "../words";
 import type { EpisodeRow } from "../worker/protocol";
 import { ProblemBox } from "./problem";
@@ -109,8 +111,7 @@ export function Episodes({ app }: { readonly app: App }) {
       const isButton = event.target instanceof Element && event.target.closest("button, dialog") !== null;
       if (!event.defaultPrevented && !(isButton && event.key === "Enter") && !app.isHelpOpen.peek()) move(event);
     };
-    addEventListener("keydown", press);
-    return () => removeEventListener("keydown", press);
+    return listen(window, { keydown: press });
   });
   const problem = app.problem.value;
   return (
@@ -120,17 +121,7 @@ export function Episodes({ app }: { readonly app: App }) {
         <span class="soft" role="status">
           {app.library.isListing.value ? table.listing(rows.length) : table.count(found.length, rows.length)}
         </span>
-        <input
-          type="search"
-          class="filter"
-          data-filter
-          aria-label={table.filterHint}
-          placeholder={table.filter}
-          value={filter.value}
-          onInput={(event) => {
-            filter.value = event.currentTarget.value;
-          }}
-        />
+        <FilterField label={table.filterHint} text={table.filter} filter={filter} />
       </div>
       {problem !== null && <ProblemBox error={problem.error} />}
       <div class="table-scroll">

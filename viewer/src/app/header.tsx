@@ -7,9 +7,10 @@ import type { EpisodeFacts } from "../model/facts";
 import { useAnswer } from "../model/hooks";
 import { type App, hasAddress } from "../state/app";
 import { showTheme, theme } from "../ui/colours";
+import { copyText } from "../ui/copy";
 import { shown } from "../ui/escape";
 import * as format from "../ui/format";
-import { Icon } from "../ui/icons";
+import { Tool } from "../ui/tool";
 import { words } from "../words";
 import { Mark } from "./open-screen";
 
@@ -46,69 +47,54 @@ export function Header({ app }: { readonly app: App }) {
       <div class="tools">
         {isEpisode && <Traffic app={app} />}
         {isEpisode && (
-          <button
-            type="button"
-            class="tool narrow"
-            aria-label={header.channels}
-            aria-expanded={app.isTreeOpen.value}
-            onClick={() => {
+          <Tool
+            kind="narrow"
+            icon="list"
+            label={header.channels}
+            expanded={app.isTreeOpen.value}
+            use={() => {
               app.isTreeOpen.value = !app.isTreeOpen.value;
             }}
-          >
-            <Icon name="list" />
-          </button>
+          />
         )}
         {isEpisode && (
-          <button
-            type="button"
-            class="tool"
-            aria-label={compareWords.open}
-            title={compareWords.hint}
-            aria-pressed={app.compare.value !== null}
-            onClick={() => {
+          <Tool
+            icon="compare"
+            label={compareWords.open}
+            hint={compareWords.hint}
+            pressed={app.compare.value !== null}
+            use={() => {
               app.compare.value = app.compare.peek() === null ? {} : null;
             }}
-          >
-            <Icon name="compare" />
-          </button>
+          />
         )}
         {isEpisode && (
-          <button
-            type="button"
-            class="tool"
-            aria-label={words.table.columns.flag}
-            title={`${exportWords.flags.flag} (X)`}
-            aria-pressed={flags.value.has(app.fileName.value)}
-            onClick={() => toggleFlag(app.fileName.peek())}
-          >
-            <Icon name="flag" />
-          </button>
+          <Tool
+            icon="flag"
+            label={words.table.columns.flag}
+            hint={`${exportWords.flags.flag} (X)`}
+            pressed={flags.value.has(app.fileName.value)}
+            use={() => toggleFlag(app.fileName.peek())}
+          />
         )}
         {isEpisode && hasAddress && <CopyLink app={app} />}
-        <button
-          type="button"
-          class="tool"
-          aria-label={header.theme}
-          title={header.theme}
-          onClick={() => {
+        <Tool
+          icon={theme.value === "dark" ? "sun" : "moon"}
+          label={header.theme}
+          use={() => {
             const next = theme.value === "dark" ? "light" : "dark";
             showTheme(next);
             remember(next);
           }}
-        >
-          <Icon name={theme.value === "dark" ? "sun" : "moon"} />
-        </button>
-        <button
-          type="button"
-          class="tool"
-          aria-label={header.help}
-          title={`${header.help} (?)`}
-          onClick={() => {
+        />
+        <Tool
+          icon="help"
+          label={header.help}
+          hint={`${header.help} (?)`}
+          use={() => {
             app.isHelpOpen.value = true;
           }}
-        >
-          <Icon name="help" />
-        </button>
+        />
       </div>
     </header>
   );
@@ -187,11 +173,7 @@ function CopyLink({ app }: { readonly app: App }) {
   const copy = async () => {
     const url = new URL(location.href);
     url.hash = app.link();
-    try {
-      await navigator.clipboard.writeText(url.href);
-    } catch {
-      history.replaceState(null, "", url.hash); // the address bar has it, at least
-    }
+    await copyText(url.href);
     isCopied.value = true;
     setTimeout(() => {
       isCopied.value = false;
@@ -199,9 +181,7 @@ function CopyLink({ app }: { readonly app: App }) {
   };
   return (
     <>
-      <button type="button" class="tool" aria-label={header.copyLink} title={header.copyLink} onClick={copy}>
-        <Icon name="link" />
-      </button>
+      <Tool icon="link" label={header.copyLink} use={copy} />
       <span class="toast" role="status">
         {isCopied.value ? (app.source.value === "" ? header.copiedFile : header.copied) : ""}
       </span>

@@ -1,6 +1,6 @@
 import { useEffect, useRef } from "preact/hooks";
 import type { App } from "../state/app";
-import { Icon } from "../ui/icons";
+import { Tool } from "../ui/tool";
 import { words } from "../words";
 
 export function Help({ app }: { readonly app: App }) {
@@ -18,9 +18,7 @@ export function Help({ app }: { readonly app: App }) {
     <dialog ref={dialog} class="help" aria-label={help.heading} onClose={close}>
       <div class="help-head">
         <h2>{help.heading}</h2>
-        <button type="button" class="tool" aria-label={help.close} onClick={close}>
-          <Icon name="close" />
-        </button>
+        <Tool icon="close" label={help.close} use={close} />
       </div>
       <div class="help-groups">
         {help.groups.map(({ title, keys }) => (

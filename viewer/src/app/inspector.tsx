@@ -4,7 +4,7 @@ import { usualSubjects } from "../stage/layout";
 import type { App } from "../state/app";
 import type { View } from "../state/view";
 import { Guard } from "../ui/guard";
-import { Icon } from "../ui/icons";
+import { Tool } from "../ui/tool";
 import { words } from "../words";
 
 interface InspectorProps {
@@ -46,16 +46,13 @@ export function Inspector({ app, episode, view }: InspectorProps) {
         <div class="inspector-body" role="tabpanel" aria-labelledby={`tab-${tab.name}`}>
           <div class="inspector-head">
             <h2>{tab.title}</h2>
-            <button
-              type="button"
-              class="tool"
-              aria-label={words.inspector.close}
-              onClick={() => {
+            <Tool
+              icon="close"
+              label={words.inspector.close}
+              use={() => {
                 app.tab.value = "";
               }}
-            >
-              <Icon name="close" />
-            </button>
+            />
           </div>
           <Guard key={`${tab.name} ${episode.facts.row}`}>
             <tab.component app={app} episode={episode} view={view} show={show} />

@@ -4,6 +4,7 @@ import { savePicture } from "../export/export-tab";
 import { toggleFlag } from "../export/flags";
 import { speeds } from "../stage/play";
 import type { App } from "../state/app";
+import { listen } from "../ui/listen";
 
 export function startKeyboard(app: App): () => void {
   const press = (event: KeyboardEvent) => {
@@ -19,8 +20,7 @@ export function startKeyboard(app: App): () => void {
     if (event.key === " " && target?.matches("button, input, summary, [role=tab]")) return;
     if (handle(app, event)) event.preventDefault();
   };
-  addEventListener("keydown", press);
-  return () => removeEventListener("keydown", press);
+  return listen(window, { keydown: press });
 }
 
 function escapeFrom(app: App): void {

@@ -9,6 +9,7 @@ import { TimeLine } from "../stage/time-line";
 import type { App, OpenEpisode } from "../state/app";
 import { shown } from "../ui/escape";
 import { Guard } from "../ui/guard";
+import { listen } from "../ui/listen";
 import { words } from "../words";
 import { Episodes } from "./episodes";
 import { Header } from "./header";
@@ -124,14 +125,5 @@ function startDropping(app: App): () => void {
     const found = event.dataTransfer === null ? null : await droppedFiles(event.dataTransfer);
     if (found !== null) await app.list(found.given, found.title);
   };
-  addEventListener("dragenter", enter);
-  addEventListener("dragover", enter);
-  addEventListener("dragleave", leave);
-  addEventListener("drop", drop);
-  return () => {
-    removeEventListener("dragenter", enter);
-    removeEventListener("dragover", enter);
-    removeEventListener("dragleave", leave);
-    removeEventListener("drop", drop);
-  };
+  return listen(window, { dragenter: enter, dragover: enter, dragleave: leave, drop });
 }

@@ -5,6 +5,7 @@ import { usualSubjects } from "../stage/layout";
 import type { App } from "../state/app";
 import { Badges } from "../ui/badge";
 import { shown } from "../ui/escape";
+import { FilterField } from "../ui/filter-field";
 import * as format from "../ui/format";
 import { Icon } from "../ui/icons";
 import { words } from "../words";
@@ -38,17 +39,7 @@ export function Tree({ app, episode }: { readonly app: App; readonly episode: Ep
   return (
     <aside class={`tree ${app.isTreeOpen.value ? "is-open" : ""}`} aria-label={tree.heading}>
       <div class="tree-head">
-        <input
-          type="search"
-          class="filter"
-          data-filter
-          aria-label={tree.filter}
-          placeholder={tree.filter}
-          value={filter.value}
-          onInput={(event) => {
-            filter.value = event.currentTarget.value;
-          }}
-        />
+        <FilterField label={tree.filter} text={tree.filter} filter={filter} />
         {app.shown.value !== null && (
           <button
             type="button"

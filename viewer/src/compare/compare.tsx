@@ -17,12 +17,14 @@ import type { App } from "../state/app";
 import type { View } from "../state/view";
 import { shown } from "../ui/escape";
 import { count } from "../ui/format";
-import { Icon } from "../ui/icons";
 import { type Alignment, byStep, byTime, regularTimes, storedTimes, type Times } from "./alignment";
 import { EpisodeMetrics, ModelMetrics } from "./metrics-table";
 import { EpisodePlots, ModelPlots } from "./plots";
 import { words } from "./words";
 import "./compare.css";
+import { listen } from "../ui/listen";
+import { Tool } from "../ui/tool";
+import { useWidth } from "../ui/width";
 
 interface Props {
   readonly app: App;
@@ -67,15 +69,7 @@ export function Compare({ app, episode, view, settings }: Props): JSX.Element {
   };
   const partner = useOther(app, row);
   const place = useRef<HTMLElement>(null);
-  const width = useSignal(0);
-  useEffect(() => {
-    if (place.current === null) return;
-    const observer = new ResizeObserver(([entry]) => {
-      width.value = Math.floor(entry?.contentRect.width ?? 0);
-    });
-    observer.observe(place.current);
-    return () => observer.disconnect();
-  }, []);
+  const width = useWidth(place);
   return (
     <main class="stage compare" ref={place} data-picture aria-label={words.heading}>
       <header class="compare-head">
@@ -105,9 +99,7 @@ export function Compare({ app, episode, view, settings }: Props): JSX.Element {
             )}
           </select>
         </label>
-        <button type="button" class="tool compare-close" aria-label={words.close} title={words.close} onClick={close}>
-          <Icon name="close" />
-        </button>
+        <Tool kind="compare-close" icon="close" label={words.close} use={close} />
       </header>
       {row === null && !hasModels && <p class="nothing">{words.nothing}</p>}
       {row === null && hasModels && (
@@ -395,14 +387,7 @@ function Extent({
     const target = down.currentTarget as HTMLElement;
     target.setPointerCapture(down.pointerId);
     const move = (event: PointerEvent) => change(offset + Math.round((event.clientX - down.clientX) / scale));
-    const up = () => {
-      target.removeEventListener("pointermove", move);
-      target.removeEventListener("pointerup", up);
-      target.removeEventListener("pointercancel", up);
-    };
-    target.addEventListener("pointermove", move);
-    target.addEventListener("pointerup", up);
-    target.addEventListener("pointercancel", up);
+    const stop = listen(target, { pointermove: move, pointerup: () => stop(), pointercancel: () => stop() });
   };
   const press = (event: KeyboardEvent) => {
     const by = { ArrowLeft: -1, ArrowRight: 1, PageDown: -10, PageUp: 10 }[event.key];

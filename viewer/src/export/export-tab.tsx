@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { useRef, useState } from "preact/hooks";
 import type { TabProps } from "../inspector/tab";
 import type { Subject } from "../model/episode";
+import { copyText } from "../ui/copy";
 import { shown } from "../ui/escape";
 import { bytes, count } from "../ui/format";
 import { channelCsv } from "./channel-csv";
@@ -187,7 +188,7 @@ function Flags({ app }: TabProps): JSX.Element {
         ? labelCommands(names, flagField)
         : dropCommands(names, dropFolder);
   const copy = async () => {
-    await navigator.clipboard.writeText(text);
+    await copyText(text);
     setCopied(true);
     setTimeout(() => setCopied(false), 2000);
   };

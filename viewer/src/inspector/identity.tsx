@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { FileReads } from "../model/files";
 import { useAnswer } from "../model/hooks";
+import { copyText } from "../ui/copy";
 import { shown } from "../ui/escape";
 import { bytes } from "../ui/format";
 import { JsonTree } from "./json";
@@ -57,7 +58,7 @@ export function FileIdentity({ reads, file, size, stated }: FileProps): JSX.Elem
     }
   };
   const copy = async () => {
-    await navigator.clipboard.writeText(digest ?? "");
+    await copyText(digest ?? "");
     setCopied(true);
     setTimeout(() => setCopied(false), 2000);
   };

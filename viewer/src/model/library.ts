@@ -61,8 +61,7 @@ export class Library {
   readonly isListing = signal(false);
   /** Why the worker ended; null while it works. */
   readonly failure = signal<string | null>(null);
-  /** Starts with the page, and is soon there: what is asked before waits. */
-  readonly #worker: Promise<Worker>;
+  readonly #worker: Worker;
   readonly #waiting = new Map<number, Waiting>();
   readonly #models = new Map<number, OpenModel>();
   readonly #thumbnails = new Map<number, Promise<Blob | null>>();
@@ -72,18 +71,13 @@ export class Library {
 
   constructor(giveRange: GiveRange) {
     this.#giveRange = giveRange;
-    this.#worker = startWorker();
-    this.#worker.then(
-      (worker) => {
-        worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.#receive(data);
-        worker.onerror = (event) => this.#fail(`the reader stopped: ${event.message}`);
-      },
-      (error: unknown) => this.#fail(`the reader did not start: ${error}`),
-    );
+    this.#worker = startWorker("read");
+    this.#worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.#receive(data);
+    this.#worker.onerror = (event) => this.#fail(`the reader stopped: ${event.message}`);
   }
 
   #post(message: ToWorker): void {
-    void this.#worker.then((worker) => worker.postMessage(message)).catch(() => {});
+    this.#worker.postMessage(message);
   }
 
   async list(given: Given): Promise<Listed> {
@@ -232,7 +226,7 @@ export class Library {
   }
 
   #fail(message: string): void {
-    void this.#worker.then((worker) => worker.terminate()).catch(() => {});
+    this.#worker.terminate();
     clearTimeout(this.#asked);
     this.failure.value = message;
     for (const { reject } of this.#waiting.values()) reject(new ReadError(message, ""));

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { type ColourMap, colourTable } from "../plot-data/colours";
+import { type ColourMap, colourMaps, colourTable } from "../plot-data/colours";
 import "./controls.css";
 
 /** The height of a row of controls, in CSS pixels. */
@@ -59,6 +59,18 @@ export function Menu<T extends string>({ label, options, value, choose }: Choice
       </select>
     </label>
   );
+}
+
+interface ColourProps {
+  readonly label: string;
+  readonly map: ColourMap;
+  readonly set: (change: { map: ColourMap }) => void;
+}
+
+/** The choice of a colour map. */
+export function ColourMenu({ label, map, set }: ColourProps) {
+  const options = colourMaps.map((value) => ({ value, text: value }));
+  return <Menu label={label} value={map} options={options} choose={(value) => set({ map: value })} />;
 }
 
 interface NumberProps {

@@ -12,7 +12,7 @@ import { Badges } from "../ui/badge";
 import { shown } from "../ui/escape";
 import * as format from "../ui/format";
 import { Guard } from "../ui/guard";
-import { Icon } from "../ui/icons";
+import { Tool } from "../ui/tool";
 import { words } from "../words";
 import { DataTable } from "./data-table";
 import { useGestures } from "./gestures";
@@ -66,7 +66,7 @@ export function Frame({ app, episode, subject, view, width, moments, hide, box }
   const name = shown(channel.id);
   const about = `about-${subject.key}`;
   const tableId = `table-${subject.key}`;
-  const hasTable = panel?.table !== undefined && settings["table"] === true;
+  const showsTable = panel?.table !== undefined && settings["table"] === true;
   return (
     <section
       ref={frame}
@@ -104,27 +104,17 @@ export function Frame({ app, episode, subject, view, width, moments, hide, box }
             </select>
           )}
           {panel?.table !== undefined && (
-            <button
-              type="button"
-              class="tool small"
-              aria-label={stage.tableOf(name)}
-              aria-expanded={hasTable}
-              aria-controls={hasTable ? tableId : undefined}
-              title={stage.table}
-              onClick={() => change({ ...settings, table: !hasTable })}
-            >
-              <Icon name="table" />
-            </button>
+            <Tool
+              kind="small"
+              icon="table"
+              label={stage.tableOf(name)}
+              hint={stage.table}
+              expanded={showsTable}
+              controls={showsTable ? tableId : undefined}
+              use={() => change({ ...settings, table: !showsTable })}
+            />
           )}
-          <button
-            type="button"
-            class="tool small"
-            aria-label={`${stage.hide} ${name}`}
-            title={stage.hide}
-            onClick={hide}
-          >
-            <Icon name="close" />
-          </button>
+          <Tool kind="small" icon="close" label={`${stage.hide} ${name}`} hint={stage.hide} use={hide} />
         </span>
       </header>
       <div ref={body} class="panel-body" style={{ height: `${height}px` }}>
@@ -146,7 +136,7 @@ export function Frame({ app, episode, subject, view, width, moments, hide, box }
           </Guard>
         )}
       </div>
-      {panel !== undefined && hasTable && isNear.value && (
+      {panel !== undefined && showsTable && isNear.value && (
         <DataTable
           id={tableId}
           name={name}

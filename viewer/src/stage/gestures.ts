@@ -4,6 +4,7 @@ import { useEffect } from "preact/hooks";
 import type { Range } from "../model/reads";
 import { gutter } from "../panels/panel";
 import type { View } from "../state/view";
+import { listen } from "../ui/listen";
 import { toPosition } from "./axis";
 
 /** Pixels that the pointer may move in a click. */
@@ -151,22 +152,15 @@ export function useGestures(
     const double = (event: MouseEvent) => {
       if (!isControl(event.target)) view.fit();
     };
-    place.addEventListener("pointerdown", down);
-    place.addEventListener("pointermove", move);
-    place.addEventListener("pointerup", up);
-    place.addEventListener("pointercancel", cancel);
-    place.addEventListener("pointerleave", leave);
-    place.addEventListener("wheel", wheel, { passive: false });
-    place.addEventListener("dblclick", double);
-    return () => {
-      place.removeEventListener("pointerdown", down);
-      place.removeEventListener("pointermove", move);
-      place.removeEventListener("pointerup", up);
-      place.removeEventListener("pointercancel", cancel);
-      place.removeEventListener("pointerleave", leave);
-      place.removeEventListener("wheel", wheel);
-      place.removeEventListener("dblclick", double);
-    };
+    return listen(place, {
+      pointerdown: down,
+      pointermove: move,
+      pointerup: up,
+      pointercancel: cancel,
+      pointerleave: leave,
+      wheel,
+      dblclick: double,
+    });
   }, [view, box, drag]);
 }
 

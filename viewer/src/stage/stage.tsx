@@ -1,9 +1,10 @@
 import { useSignal } from "@preact/signals";
-import { useCallback, useEffect, useMemo, useRef } from "preact/hooks";
+import { useCallback, useMemo, useRef } from "preact/hooks";
 import type { EpisodeModel, Subject } from "../model/episode";
 import { gutter } from "../panels/panel";
 import type { App } from "../state/app";
 import type { View } from "../state/view";
+import { useWidth } from "../ui/width";
 import { words } from "../words";
 import { toPixel } from "./axis";
 import { Frame, momentWidth } from "./frame";
@@ -18,19 +19,10 @@ interface StageProps {
 
 export function Stage({ app, episode, view }: StageProps) {
   const place = useRef<HTMLElement>(null);
-  const width = useSignal(0);
+  const width = useWidth(place);
   const chosen = useSignal<{ from: number; to: number } | null>(null);
   const box = useCallback((from: number, to: number) => {
     chosen.value = Number.isNaN(from) ? null : { from: Math.min(from, to), to: Math.max(from, to) };
-  }, []);
-  useEffect(() => {
-    const element = place.current;
-    if (element === null) return;
-    const observer = new ResizeObserver(([entry]) => {
-      width.value = Math.floor(entry?.contentRect.width ?? 0);
-    });
-    observer.observe(element);
-    return () => observer.disconnect();
   }, []);
   const usual = useMemo(() => usualSubjects(episode), [episode]);
   const keys = app.shown.value ?? usual;

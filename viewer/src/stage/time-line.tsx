@@ -9,7 +9,9 @@ import type { View } from "../state/view";
 import { colour, theme } from "../ui/colours";
 import { shown } from "../ui/escape";
 import * as format from "../ui/format";
-import { Icon } from "../ui/icons";
+import { listen } from "../ui/listen";
+import { Tool } from "../ui/tool";
+import { useWidth } from "../ui/width";
 import { words } from "../words";
 import { speeds } from "./play";
 
@@ -40,29 +42,17 @@ function Controls({ view }: { readonly view: View }) {
   };
   return (
     <div class="play">
-      <button type="button" class="tool" aria-label={time.back} title={`${time.back} (←)`} onClick={() => step(-1)}>
-        <Icon name="previous" />
-      </button>
-      <button
-        type="button"
-        class="tool play-button"
-        aria-label={isPlaying ? time.pause : time.play}
-        title={`${isPlaying ? time.pause : time.play} (Space)`}
-        onClick={() => {
+      <Tool icon="previous" label={time.back} hint={`${time.back} (←)`} use={() => step(-1)} />
+      <Tool
+        kind="play-button"
+        icon={isPlaying ? "pause" : "play"}
+        label={isPlaying ? time.pause : time.play}
+        hint={`${isPlaying ? time.pause : time.play} (Space)`}
+        use={() => {
           view.isPlaying.value = !isPlaying;
         }}
-      >
-        <Icon name={isPlaying ? "pause" : "play"} />
-      </button>
-      <button
-        type="button"
-        class="tool"
-        aria-label={time.forward}
-        title={`${time.forward} (→)`}
-        onClick={() => step(1)}
-      >
-        <Icon name="next" />
-      </button>
+      />
+      <Tool icon="next" label={time.forward} hint={`${time.forward} (→)`} use={() => step(1)} />
       <select
         class="speed"
         aria-label={time.speed}
@@ -77,18 +67,14 @@ function Controls({ view }: { readonly view: View }) {
           </option>
         ))}
       </select>
-      <button
-        type="button"
-        class="tool"
-        aria-label={time.loop}
-        title={time.loop}
-        aria-pressed={view.isLooping.value}
-        onClick={() => {
+      <Tool
+        icon="loop"
+        label={time.loop}
+        pressed={view.isLooping.value}
+        use={() => {
           view.isLooping.value = !view.isLooping.value;
         }}
-      >
-        <Icon name="loop" />
-      </button>
+      />
     </div>
   );
 }
@@ -148,15 +134,7 @@ const labelHeight = 7;
 function Overview({ episode, view, marks }: TimeLineProps & { readonly marks: readonly number[] }) {
   const place = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const width = useSignal(0);
-  useEffect(() => {
-    if (place.current === null) return;
-    const observer = new ResizeObserver(([entry]) => {
-      width.value = Math.floor(entry?.contentRect.width ?? 0);
-    });
-    observer.observe(place.current);
-    return () => observer.disconnect();
-  }, []);
+  const width = useWidth(place);
   const length = view.length.value;
   const [reward] = episode.lane("reward");
   const whole = { start: 0, end: length };
@@ -246,24 +224,16 @@ function Window({ view }: { readonly view: View }) {
     };
     const up = () => {
       view.isMoving.value = false;
-      removeEventListener("pointermove", move);
-      removeEventListener("pointerup", up);
+      stop();
     };
-    addEventListener("pointermove", move);
-    addEventListener("pointerup", up);
+    const stop = listen(window, { pointermove: move, pointerup: up });
   };
   // For the mouse only: the handles do the same by keyboard.
   const grip = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    const element = grip.current;
-    const start = drag("both");
-    const fit = () => view.fit();
-    element?.addEventListener("pointerdown", start);
-    element?.addEventListener("dblclick", fit);
-    return () => {
-      element?.removeEventListener("pointerdown", start);
-      element?.removeEventListener("dblclick", fit);
-    };
+    return grip.current === null
+      ? undefined
+      : listen(grip.current, { pointerdown: drag("both"), dblclick: () => view.fit() });
   });
   const nudge = (part: "start" | "end") => (event: KeyboardEvent) => {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -317,17 +287,11 @@ function CursorSlider({ episode, view }: { readonly episode: EpisodeModel; reado
       view.seek(Math.round(((event.clientX - left) / width) * length));
     };
     seek(down);
-    const up = () => {
-      removeEventListener("pointermove", seek);
-      removeEventListener("pointerup", up);
-    };
-    addEventListener("pointermove", seek);
-    addEventListener("pointerup", up);
+    const stop = listen(window, { pointermove: seek, pointerup: () => stop() });
   };
   useEffect(() => {
     const bar = slider.current?.parentElement;
-    bar?.addEventListener("pointerdown", scrub);
-    return () => bar?.removeEventListener("pointerdown", scrub);
+    return bar ? listen(bar, { pointerdown: scrub }) : undefined;
   });
   const seconds = episode.seconds(cursor);
   const step = time.stepOf(format.count(Math.round(cursor)), format.count(length - 1));

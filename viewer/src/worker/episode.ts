@@ -1,6 +1,6 @@
 // One opened episode: answers what panels ask.
 
-import { type JsonObject, ShardError, type TypedArray } from "@shard-format/core";
+import { type JsonObject, ShardError, sha256, type TypedArray } from "@shard-format/core";
 import {
   type Channel,
   type Episode,
@@ -9,7 +9,6 @@ import {
   openOverviews,
   type Residual,
 } from "@shard-format/core/wshard";
-import { loadZstd } from "@shard-format/core/zstd";
 import { type Derived, parseDerived } from "../model/derived";
 import type { ChannelFacts, EpisodeFacts, Interval } from "../model/facts";
 import type { Columns, Extent, PosterImage, Range, ReadOptions, Window } from "../model/reads";
@@ -23,6 +22,7 @@ import { Lru } from "./lru";
 import { postersOf } from "./posters";
 import { Turns } from "./turns";
 import { DenseReader, decoded } from "./values";
+import { zstd } from "./zstd";
 
 /** Pyramids of channels that nobody looks at go when together they are larger than this. */
 const mostLines = 96 << 20;
@@ -327,7 +327,7 @@ export class OpenEpisode {
 
   #openOverviews(): Promise<Overviews | null> {
     // What is wrong with an overview is no reason not to show the episode (W-OVW-8).
-    this.#overviews ??= openOverviews(this.episode, { zstd: loadZstd }).catch(() => null);
+    this.#overviews ??= openOverviews(this.episode, { zstd }).catch(() => null);
     return this.#overviews;
   }
 
@@ -432,8 +432,7 @@ export class OpenEpisode {
   async identity(): Promise<string | null> {
     const [file] = this.episode.files;
     if (!file?.has("meta/identity")) return null;
-    const digest = await crypto.subtle.digest("SHA-256", (await file.read("meta/identity")) as BufferSource);
-    return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join("");
+    return sha256(await file.read("meta/identity"));
   }
 
   findings(): Promise<JsonObject | null> {

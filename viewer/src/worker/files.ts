@@ -7,6 +7,7 @@ import {
   ShardError,
   type ShardReader,
   type Signature,
+  sha256,
   verifyIdentity,
   verifySignature,
 } from "@shard-format/core";
@@ -57,8 +58,7 @@ export class OpenFiles implements FileReads {
       return { digest: await (await computeIdentity(reader)).digest(), version: 2, isStated: false };
     }
     const version = await verifyIdentity(reader);
-    const digest = await crypto.subtle.digest("SHA-256", (await reader.read(identityEntry)) as BufferSource);
-    return { digest: hex(new Uint8Array(digest)), version, isStated: true };
+    return { digest: await sha256(await reader.read(identityEntry)), version, isStated: true };
   }
 
   async signature(file: string): Promise<SignatureFacts | null> {
@@ -89,8 +89,4 @@ export class OpenFiles implements FileReads {
     }
     return { name, signature: parseSignature(text) };
   }
-}
-
-function hex(bytes: Uint8Array): string {
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

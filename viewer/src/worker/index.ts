@@ -17,24 +17,6 @@ function send(message: FromWorker, transfer: Transferable[] = []): void {
   scope.postMessage(message, transfer);
 }
 
-const library = new Library({
-  rows: (rows, isComplete) => send({ rows, isComplete }),
-  leftOut: (leftOut) => send({ leftOut }),
-  arrived: (handle, key) => send({ arrived: key, handle }),
-  grown: ({ handle, facts }) => send({ grown: handle, facts }),
-  ask(file, offset, length) {
-    return new Promise((resolve, reject) => {
-      const want = wanted++;
-      wants.set(want, (answer) => {
-        wants.delete(want);
-        if ("refused" in answer) reject(new ShardError("io_error", answer.refused, { path: file }));
-        else resolve(answer.bytes);
-      });
-      send({ want, file, offset, length });
-    });
-  },
-});
-
 /** Methods of an episode that the page may call; the last argument is the signal. */
 const reads = [
   "columns",
@@ -63,7 +45,7 @@ const fileReads = [
   "checkSignature",
 ] as const;
 
-async function answer({ method, args }: Question, signal: AbortSignal): Promise<unknown> {
+async function answer(library: Library, { method, args }: Question, signal: AbortSignal): Promise<unknown> {
   const [first, ...rest] = args;
   if (method === "list") return library.list(first as Given);
   if (method === "open") return library.open(first as number);
@@ -102,25 +84,45 @@ function buffersOf(value: unknown, found = new Set<ArrayBuffer>()): Set<ArrayBuf
   return found;
 }
 
-scope.addEventListener("message", async ({ data }) => {
-  if ("cancel" in data) {
-    running.get(data.cancel)?.abort();
-    return;
-  }
-  if ("given" in data) {
-    wants.get(data.given)?.(data);
-    return;
-  }
-  const { id } = data;
-  const ending = new AbortController();
-  running.set(id, ending);
-  try {
-    const value = await answer(data, ending.signal);
-    // Arrays were made for this answer: the reads copy what they keep.
-    send({ id, value }, [...buffersOf(value)]);
-  } catch (error) {
-    send({ id, problem: problemOf(error) });
-  } finally {
-    running.delete(id);
-  }
-});
+/** Answers the questions of the page. */
+export function answerReads(): void {
+  const library = new Library({
+    rows: (rows, isComplete) => send({ rows, isComplete }),
+    leftOut: (leftOut) => send({ leftOut }),
+    arrived: (handle, key) => send({ arrived: key, handle }),
+    grown: ({ handle, facts }) => send({ grown: handle, facts }),
+    ask(file, offset, length) {
+      return new Promise((resolve, reject) => {
+        const want = wanted++;
+        wants.set(want, (answer) => {
+          wants.delete(want);
+          if ("refused" in answer) reject(new ShardError("io_error", answer.refused, { path: file }));
+          else resolve(answer.bytes);
+        });
+        send({ want, file, offset, length });
+      });
+    },
+  });
+  scope.addEventListener("message", async ({ data }) => {
+    if ("cancel" in data) {
+      running.get(data.cancel)?.abort();
+      return;
+    }
+    if ("given" in data) {
+      wants.get(data.given)?.(data);
+      return;
+    }
+    const { id } = data;
+    const ending = new AbortController();
+    running.set(id, ending);
+    try {
+      const value = await answer(library, data, ending.signal);
+      // Arrays were made for this answer: the reads copy what they keep.
+      send({ id, value }, [...buffersOf(value)]);
+    } catch (error) {
+      send({ id, problem: problemOf(error) });
+    } finally {
+      running.delete(id);
+    }
+  });
+}

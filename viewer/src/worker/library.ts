@@ -3,7 +3,6 @@
 import { type JsonObject, openShard, parseJson, ShardError, type ShardReader, type Source } from "@shard-format/core";
 import { openShardPack, type PackRecord, type ShardPackReader } from "@shard-format/core/shardpack";
 import { type Episode, openEpisode, openOverviews, openRecording, type Recording } from "@shard-format/core/wshard";
-import { loadZstd } from "@shard-format/core/zstd";
 import { OpenEpisode } from "./episode";
 import { taskOf } from "./facts";
 import { OpenFiles } from "./files";
@@ -24,8 +23,9 @@ import {
   PartSource,
   type ServedFile,
 } from "./sources";
+import { zstd } from "./zstd";
 
-const options = { zstd: loadZstd };
+const options = { zstd };
 /** Files whose heads are read at the same time for the table. */
 const atOnce = 4;
 /** Rewards of fewer bytes than this are read for the table. */

@@ -1,24 +1,19 @@
-// Starts workers: the page carries their scripts in a compressed form.
+// Starts workers. A worker runs the script of the page once more, so that what both need is in the page once.
 
-import packed from "packed-worker:./index";
+/** What a worker does: see work.ts. */
+export type Work = "read" | "project";
 
-/** The addresses of the scripts, made once each. */
-const scripts = new Map<string, Promise<string>>();
+let address: string | undefined;
 
-async function unpack(packed: string): Promise<string> {
-  const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
-  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-  return URL.createObjectURL(new Blob([await new Response(unpacked).blob()], { type: "text/javascript" }));
+/** The script is a module: strict, with names of its own. Pages from a disk cannot start it as one. */
+function script(page: HTMLScriptElement): string {
+  if (page.src === "") return `"use strict"; (() => {${page.textContent}})();`;
+  // The development server has many modules.
+  return `import { work } from "${new URL("/src/worker/work.ts", location.href)}"; work();`;
 }
 
-/** A worker that runs a script, which was imported as `packed-worker:…`. */
-export async function startPacked(packed: string): Promise<Worker> {
-  const script = scripts.get(packed) ?? unpack(packed);
-  scripts.set(packed, script);
-  return new Worker(await script);
-}
-
-/** The worker that reads. */
-export function startWorker(): Promise<Worker> {
-  return startPacked(packed);
+export function startWorker(work: Work): Worker {
+  const page = document.querySelector("script[type=module]") as HTMLScriptElement;
+  address ??= URL.createObjectURL(new Blob([script(page)], { type: "text/javascript" }));
+  return new Worker(address, { name: work, type: page.src === "" ? "classic" : "module" });
 }

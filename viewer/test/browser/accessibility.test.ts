@@ -192,6 +192,37 @@ describe.skipIf(hasNoBrowser)("accessibility", () => {
     expect(await slider.getAttribute("aria-valuetext")).toMatch(/step 1\b.*s/i);
   });
 
+  test("the place of the cursor is told once it rests for half a second", async () => {
+    await openEpisode();
+    await page.clock.install();
+    await page.clock.pauseAt(Date.now() + 60_000);
+    const said = page.locator(".readout [role=status]");
+    await page.locator(".time-cursor").focus();
+    for (let step = 0; step < 5; step++) {
+      await page.keyboard.press("ArrowRight");
+      await page.clock.runFor(300);
+      expect(await said.textContent()).not.toMatch(/^step [1-5]/);
+    }
+    await page.clock.runFor(300);
+    expect(await said.textContent()).toMatch(/^step 5,/);
+  });
+
+  test("a button switches between dark and light, whatever the machine prefers, and plots follow", async () => {
+    await page.emulateMedia({ colorScheme: "light" });
+    await openEpisode();
+    const look = () =>
+      page.evaluate(() => {
+        const canvas = document.querySelector<HTMLCanvasElement>('[data-panel="signal/joint_pos"] canvas');
+        return [getComputedStyle(document.body).backgroundColor, canvas?.toDataURL()];
+      });
+    const [light, drawnLight] = await look();
+    await page.getByRole("button", { name: "Dark or light" }).click();
+    await expect.poll(async () => (await look())[0]).not.toBe(light);
+    await expect.poll(async () => (await look())[1]).not.toBe(drawnLight);
+    await page.getByRole("button", { name: "Dark or light" }).click();
+    await expect.poll(look).toEqual([light, drawnLight]);
+  });
+
   test("nothing moves by itself for people who want less motion", async () => {
     await page.emulateMedia({ reducedMotion: "reduce" });
     await openEpisode();

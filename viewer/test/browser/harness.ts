@@ -21,10 +21,18 @@ export const hasNoBrowser = executable === undefined && !mustRun;
 /** The built page, which the set-up of these tests has made. */
 export const viewerFile = new URL("../../dist/viewer.html", import.meta.url);
 
+/** A name of the server of these tests that Chromium does not take for this computer, so pages of it have no cryptography. */
+export const plainHost = "plain.example";
+
 export function launch(): Promise<Browser> {
   return chromium.launch({
     ...(executable === undefined ? {} : { executablePath: executable }),
-    args: ["--no-sandbox", "--enable-precise-memory-info", "--js-flags=--expose-gc"],
+    args: [
+      "--no-sandbox",
+      "--enable-precise-memory-info",
+      "--js-flags=--expose-gc",
+      `--host-resolver-rules=MAP ${plainHost} 127.0.0.1`,
+    ],
   });
 }
 

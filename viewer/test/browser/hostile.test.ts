@@ -83,6 +83,38 @@ describe.skipIf(hasNoBrowser)("hostile content", () => {
     await page.close();
   });
 
+  test("a reader that hangs is ended: the page says so, and opens other files", async () => {
+    const page = await open();
+    await page.clock.install();
+    await choose(page, [{ name: "good.wshard", bytes: await encoded(reaching(60)) }]);
+    await drawn(page, "signal/joint_pos");
+    await page.evaluate(() => {
+      const { terminate } = Worker.prototype;
+      Object.assign(globalThis, { ended: 0 });
+      Worker.prototype.terminate = function () {
+        terminate.call(this);
+        (globalThis as unknown as { ended: number }).ended++;
+      };
+    });
+    void page
+      .workers()[0]
+      ?.evaluate(() => {
+        for (;;);
+      })
+      .catch(() => {}); // it is ended
+    await page.getByRole("tab", { name: "Identity" }).click();
+    await page.getByRole("button", { name: /^Compute it/ }).click();
+    await page.clock.runFor(10_000); // the page asks whether the reader still works …
+    await page.clock.runFor(30_000); // … and gives it this time
+    await page.getByText("did not answer for 30 seconds").first().waitFor();
+    expect(await page.evaluate(() => (globalThis as unknown as { ended: number }).ended)).toBe(1);
+    await page.locator(".brand").click();
+    await choose(page, [{ name: "other.wshard", bytes: await encoded(reaching(60, { id: "other" })) }]);
+    await expect.poll(() => page.locator("h1").textContent()).toBe("other");
+    await drawn(page, "signal/joint_pos");
+    await page.close();
+  });
+
   test("every invalid vector is opened: the page says what is wrong, or shows the rest, and lives on", async () => {
     const page = await open();
     const errors: string[] = [];

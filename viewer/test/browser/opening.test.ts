@@ -1,6 +1,7 @@
 // Opening: from addresses and from this computer. How much is read until something can be seen: targets.test.ts.
 
-import { openEpisode } from "@shard-format/core/wshard";
+import { computeIdentity, openShard } from "@shard-format/core";
+import { encodeEpisode, openEpisode } from "@shard-format/core/wshard";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { encodeOverviews } from "../../../ports/typescript/src/wshard/overview-writing";
@@ -12,6 +13,7 @@ import {
   hasNoBrowser,
   inMemory,
   launch,
+  plainHost,
   type Server,
   serve,
   type Watched,
@@ -58,6 +60,24 @@ describe.skipIf(hasNoBrowser)("opening", () => {
     expect(await drawn(page, "signal/sound")).toMatch(/ to (29|30|31)/);
     const read = server.answers.reduce((sum, answer) => sum + answer.bytes, 0);
     expect(read).toBeLessThan(500_000);
+  });
+
+  test("a page of plain http, where browsers have no cryptography, verifies an identity and copies it", async () => {
+    const bytes = await encodeEpisode(reaching(), { identity: true });
+    server.files.set("stated.wshard", inMemory(bytes));
+    const origin = server.origin.replace("127.0.0.1", plainHost);
+    await page.goto(`${origin}/viewer.html#src=${origin}/files/stated.wshard&tab=identity`);
+    expect(await page.evaluate(() => isSecureContext)).toBe(false);
+    await page.getByRole("button", { name: /^Verify it/ }).click();
+    await page.getByText(/^✓/).waitFor();
+    const digest = await page.locator(".identity-digest code").textContent();
+    expect(digest).toBe(await (await computeIdentity(await openShard(bytes))).digest());
+    await page.getByRole("button", { name: "Copy the identity" }).click();
+    const filter = page.getByRole("searchbox");
+    await filter.focus();
+    await page.keyboard.press("Control+v");
+    expect(await filter.inputValue()).toBe(digest);
+    expect(watched.errors).toEqual([]);
   });
 
   test("a file of this computer is opened without any request", async () => {

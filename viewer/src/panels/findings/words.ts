@@ -10,7 +10,6 @@ export const words = {
   unchecked: (count: number, size: string) => `Check ${count} more ${count === 1 ? "channel" : "channels"} (${size})`,
   steps: (count: number) => `${count.toLocaleString("en")} times`,
   at: (step: string) => `step ${step}`,
-  browser: "found by the browser",
   summary: (errors: number, warnings: number, notes: number) =>
     `${errors} errors, ${warnings} warnings, ${notes} notes.`,
   // What the browser finds itself, in the words of the doctor.

@@ -2,13 +2,13 @@ import type { JsonObject } from "@shard-format/core";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { useAnswer } from "../../model/hooks";
 import type { Columns } from "../../model/reads";
-import { type ColourMap, colourMaps } from "../../plot-data/colours";
+import { colourMaps } from "../../plot-data/colours";
 import { Extent } from "../../plot-data/extent";
 import { colour } from "../../ui/colours";
 import { shown } from "../../ui/escape";
 import { count, value as formatted } from "../../ui/format";
-import { pixelRatio } from "../../ui/pixels";
-import { ColourBar, Controls, controlsHeight, Menu } from "../controls";
+import { canvasSize, pixelRatio } from "../../ui/pixels";
+import { ColourBar, ColourMenu, Controls, controlsHeight, Menu } from "../controls";
 import { findingsOf } from "../findings/found";
 import { gutter, type PanelProps } from "../panel";
 import { type Kind, kinds, outermost, paintRows, placesIn, type Row, rowOf, type Span } from "./cells";
@@ -160,9 +160,7 @@ export function Heatmap({ episode, subject, view, width, height, settings, chang
           ref={canvas}
           role="img"
           aria-label={words.title}
-          width={Math.round(width * ratio)}
-          height={Math.round(inner.height * ratio)}
-          style={{ width: `${width}px`, height: `${inner.height}px` }}
+          {...canvasSize(width, inner.height)}
           onPointerMove={tell}
           onPointerLeave={() => {
             if (hover.current) hover.current.textContent = "";
@@ -186,12 +184,7 @@ export function Heatmap({ episode, subject, view, width, height, settings, chang
           options={kinds.map((value) => ({ value, text: words.kinds[value] }))}
           choose={(value) => set({ cells: value })}
         />
-        <Menu
-          label={words.colours}
-          value={map}
-          options={colourMaps.map((value) => ({ value, text: value }))}
-          choose={(value: ColourMap) => set({ map: value })}
-        />
+        <ColourMenu label={words.colours} map={map} set={set} />
       </Controls>
     </div>
   );

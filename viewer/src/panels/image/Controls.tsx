@@ -1,8 +1,7 @@
 import type { JsonObject } from "@shard-format/core";
 import type { ComponentChildren } from "preact";
-import { type ColourMap, colourMaps } from "../../plot-data/colours";
 import { shown } from "../../ui/escape";
-import { Controls, Menu, NumberField, Segments } from "../controls";
+import { ColourMenu, Controls, Menu, NumberField, Segments } from "../controls";
 import { type Mode, type RangeKind, rangeKinds, type Source, type Style } from "./painter";
 import type { Range } from "./pixels";
 import { words } from "./words";
@@ -80,14 +79,7 @@ export function ImageControls(props: ImageControlsProps) {
           <NumberField label={words.largest} value={fixed.max} choose={(largest) => set({ largest })} />
         </>
       )}
-      {hasMap && !isDifference && (
-        <Menu
-          label={words.colours}
-          value={map}
-          options={colourMaps.map((value) => ({ value, text: value }))}
-          choose={(value: ColourMap) => set({ map: value })}
-        />
-      )}
+      {hasMap && !isDifference && <ColourMenu label={words.colours} map={map} set={set} />}
     </Controls>
   );
 }

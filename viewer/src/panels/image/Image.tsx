@@ -8,7 +8,7 @@ import { colourMaps } from "../../plot-data/colours";
 import { colour } from "../../ui/colours";
 import { shown } from "../../ui/escape";
 import { value as formatted } from "../../ui/format";
-import { pixelRatio } from "../../ui/pixels";
+import { canvasSize, drawInFrames, pixelRatio } from "../../ui/pixels";
 import { ColourBar, controlsHeight } from "../controls";
 import { type EntryAt, useEntriesAt } from "../entry-at";
 import type { PanelProps } from "../panel";
@@ -87,7 +87,6 @@ export function Image({ episode, subject, view, width, height, settings, change,
       report({ problem: words.noPicture(`[${subject.channel.shape}]`) });
       return;
     }
-    let frame = 0;
     let told = "";
     const tell = (status: { problem?: string; note?: string; summary?: string }) => {
       const text = JSON.stringify(status);
@@ -183,8 +182,7 @@ export function Image({ episode, subject, view, width, height, settings, change,
           : [`x ${x}  y ${y}`, ...parts.map((part, i) => `${names[i]} ${part}`.trim())].join("\n");
     };
 
-    const stop = effect(() => {
-      const position = view.cursor.value;
+    return drawInFrames(() => {
       void [
         arrived.value,
         zoom.value,
@@ -195,13 +193,8 @@ export function Image({ episode, subject, view, width, height, settings, change,
         pixelRatio.value,
         colour("--sunken"),
       ];
-      cancelAnimationFrame(frame);
-      frame = requestAnimationFrame(() => draw(position));
-    });
-    return () => {
-      stop();
-      cancelAnimationFrame(frame);
-    };
+      return view.cursor.value;
+    }, draw);
   }, [episode, truth, prediction, truthAt, predictionAt, mode, map, kind, fixed.min, fixed.max, ahead, width, height]);
 
   const drag = useRef<{ x: number; y: number; divides: boolean } | null>(null);
@@ -237,7 +230,6 @@ export function Image({ episode, subject, view, width, height, settings, change,
   };
   const place = placeOf(picture, room, zoom.value);
   const lineAt = place.left + divider.value * picture.width * place.size;
-  const ratio = pixelRatio.value;
   const modes: readonly Mode[] = comparable
     ? ["truth", "prediction", "split", "blink", "difference"]
     : ["truth", "prediction"];
@@ -246,9 +238,7 @@ export function Image({ episode, subject, view, width, height, settings, change,
       <div class="image-place" style={{ height: `${room.height}px` }}>
         <canvas
           ref={canvas}
-          width={Math.round(room.width * ratio)}
-          height={Math.round(room.height * ratio)}
-          style={{ width: `${room.width}px`, height: `${room.height}px` }}
+          {...canvasSize(room.width, room.height)}
           onWheel={(event) => {
             event.preventDefault();
             const { x, y } = pointAt(event);

@@ -6,7 +6,7 @@ import { samplesOf } from "../../plot-data/samples";
 import { codeCounts } from "../../plot-data/summary";
 import { colour } from "../../ui/colours";
 import { count, value as formatted } from "../../ui/format";
-import { pixelRatio } from "../../ui/pixels";
+import { canvasSize, pixelRatio } from "../../ui/pixels";
 import { Menu } from "../controls";
 import { useEntriesAt } from "../entry-at";
 import { gutter, type PanelProps } from "../panel";
@@ -120,14 +120,7 @@ export function Codes({ episode, subject, view, width, height, settings, change,
   };
   return (
     <div class="latent-codes">
-      <canvas
-        ref={canvas}
-        role="img"
-        aria-label={words.title}
-        width={Math.round(width * ratio)}
-        height={Math.round(stripHeight * ratio)}
-        style={{ width: `${width}px`, height: `${stripHeight}px` }}
-      />
+      <canvas ref={canvas} role="img" aria-label={words.title} {...canvasSize(width, stripHeight)} />
       <div class="code-list" data-own-pointer style={{ height: `${listHeight}px` }}>
         <p>
           <strong>{here.length === 0 ? "–" : words.code(here.map(formatted).join(" "))}</strong>

@@ -1,5 +1,3 @@
-import packed from "packed-worker:./projection-worker";
-import { effect } from "@preact/signals";
 import type { TypedArray } from "@shard-format/core";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { useAnswer } from "../../model/hooks";
@@ -7,8 +5,8 @@ import { colourTable } from "../../plot-data/colours";
 import type { Projection } from "../../plot-data/pca";
 import { colour } from "../../ui/colours";
 import { count } from "../../ui/format";
-import { pixelRatio } from "../../ui/pixels";
-import { startPacked } from "../../worker/start";
+import { canvasSize, drawInFrames, pixelRatio } from "../../ui/pixels";
+import { startWorker } from "../../worker/start";
 import { useEntriesAt } from "../entry-at";
 import { Heatmap } from "../heatmap/Heatmap";
 import type { PanelProps, PanelStatus } from "../panel";
@@ -103,16 +101,7 @@ export function Embedding(props: PanelProps) {
       context.strokeStyle = inks[0];
       context.stroke();
     };
-    let frame = 0;
-    const stop = effect(() => {
-      const position = view.cursor.value;
-      cancelAnimationFrame(frame);
-      frame = requestAnimationFrame(() => draw(position));
-    });
-    return () => {
-      stop();
-      cancelAnimationFrame(frame);
-    };
+    return drawInFrames(() => view.cursor.value, draw);
   }, [projection, place, entryAt, dots, ...inks, ratio]);
 
   /** The entry whose point is nearest to the pointer, within 20 pixels. */
@@ -134,9 +123,7 @@ export function Embedding(props: PanelProps) {
       <div class="latent-projection" data-own-pointer style={{ height: `${projectionHeight}px` }}>
         <canvas
           ref={canvas}
-          width={Math.round(width * ratio)}
-          height={Math.round(projectionHeight * ratio)}
-          style={{ width: `${width}px`, height: `${projectionHeight}px` }}
+          {...canvasSize(width, projectionHeight)}
           role="img"
           aria-label={words.projection}
           title={words.projection}
@@ -178,7 +165,7 @@ async function readProjection({ episode, subject }: PanelProps, signal: AbortSig
 }
 
 async function inWorker(values: TypedArray, width: number, signal: AbortSignal | undefined): Promise<Projection> {
-  const worker = await startPacked(packed);
+  const worker = startWorker("project");
   try {
     return await new Promise((resolve, reject) => {
       signal?.addEventListener("abort", () => reject(new DOMException("nobody waits any longer", "AbortError")));

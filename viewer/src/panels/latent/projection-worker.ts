@@ -3,7 +3,9 @@
 import type { TypedArray } from "@shard-format/core";
 import { project } from "../../plot-data/pca";
 
-self.onmessage = ({ data }: MessageEvent<{ values: TypedArray; width: number }>) => {
-  const projection = project(data.values, data.width);
-  postMessage(projection, { transfer: [projection.points.buffer as ArrayBuffer] });
-};
+export function answerProjections(): void {
+  self.onmessage = ({ data }: MessageEvent<{ values: TypedArray; width: number }>) => {
+    const projection = project(data.values, data.width);
+    postMessage(projection, { transfer: [projection.points.buffer as ArrayBuffer] });
+  };
+}

@@ -1,13 +1,13 @@
-import { effect, useSignal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import type { JsonObject } from "@shard-format/core";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { entriesOf } from "../../model/entries";
-import { type ColourMap, colourMaps } from "../../plot-data/colours";
+import { colourMaps } from "../../plot-data/colours";
 import { colour } from "../../ui/colours";
 import { shown } from "../../ui/escape";
 import { count, value as formatted } from "../../ui/format";
-import { pixelRatio } from "../../ui/pixels";
-import { ColourBar, Controls, controlsHeight, Menu, NumberField } from "../controls";
+import { canvasSize, drawInFrames, pixelRatio } from "../../ui/pixels";
+import { ColourBar, ColourMenu, Controls, controlsHeight, Menu, NumberField } from "../controls";
 import { useEntriesAt } from "../entry-at";
 import type { PanelProps, PanelStatus } from "../panel";
 import { eyeOf, type Frame, frameOf, type Orbit, projected, scaled, startingOrbit, sum } from "./camera";
@@ -26,6 +26,7 @@ import {
 import { Renderer } from "./renderer";
 import { words } from "./words";
 import "./points.css";
+import { listen } from "../../ui/listen";
 
 const longestTrail = 100;
 
@@ -67,7 +68,6 @@ export function Points({ episode, subject, view, width, height, settings, change
     const element = canvas.current;
     let renderer = Renderer.on(element);
     let drawn: readonly unknown[] = [];
-    let frame = 0;
     let told = "";
     let spanFor = "";
     const tell = (status: PanelStatus) => {
@@ -177,19 +177,14 @@ export function Points({ episode, subject, view, width, height, settings, change
       drawn = [];
       arrived.value++;
     };
-    element.addEventListener("webglcontextlost", lost);
-    element.addEventListener("webglcontextrestored", restored);
-    const stop = effect(() => {
-      const position = view.cursor.value;
+    const deafen = listen(element, { webglcontextlost: lost, webglcontextrestored: restored });
+    const stop = drawInFrames(() => {
       void [arrived.value, orbit.value, problem.value, bounds.value, pixelRatio.value, colour("--surface")];
-      cancelAnimationFrame(frame);
-      frame = requestAnimationFrame(() => draw(position));
-    });
+      return view.cursor.value;
+    }, draw);
     return () => {
       stop();
-      cancelAnimationFrame(frame);
-      element.removeEventListener("webglcontextlost", lost);
-      element.removeEventListener("webglcontextrestored", restored);
+      deafen();
       renderer?.end();
     };
   }, [episode, channel, entryAt, by, up, map, trail, size, width, height]);
@@ -210,7 +205,6 @@ export function Points({ episode, subject, view, width, height, settings, change
     };
   };
   if (!hasGraphics) return null; // the frame of the panel shows why
-  const ratio = pixelRatio.value;
   const text = (one: ColourBy) =>
     one in words.by ? words.by[one as keyof typeof words.by] : words.column(Number(one.slice(7)));
 
@@ -219,9 +213,7 @@ export function Points({ episode, subject, view, width, height, settings, change
       <div class="points-place" style={{ height: `${room.height}px` }}>
         <canvas
           ref={canvas}
-          width={Math.round(room.width * ratio)}
-          height={Math.round(room.height * ratio)}
-          style={{ width: `${room.width}px`, height: `${room.height}px` }}
+          {...canvasSize(room.width, room.height)}
           tabIndex={0}
           role="img"
           aria-label={words.canvas}
@@ -293,14 +285,7 @@ export function Points({ episode, subject, view, width, height, settings, change
           options={options.map((value) => ({ value, text: text(value) }))}
           choose={(value) => set({ colour: value })}
         />
-        {by !== "own" && (
-          <Menu
-            label={words.colours}
-            value={map}
-            options={colourMaps.map((value) => ({ value, text: value }))}
-            choose={(value: ColourMap) => set({ map: value })}
-          />
-        )}
+        {by !== "own" && <ColourMenu label={words.colours} map={map} set={set} />}
         <NumberField
           label={words.trail}
           value={trail}
