@@ -10,6 +10,8 @@ export const alias = [
   { find: /^@shard-format\/core\/(node|zstd)$/, replacement: `${core}$1.ts` },
   { find: /^@shard-format\/core\/(wshard|shardpack)\/node$/, replacement: `${core}$1/node.ts` },
   { find: /^@shard-format\/core\/(wshard|shardpack)$/, replacement: `${core}$1/index.ts` },
+  // Browsers have gzip.
+  { find: /^\.\/gzip\.js$/, replacement: fileURLToPath(new URL("src/worker/gunzip.ts", import.meta.url)) },
   // Also for modules outside of this folder: see jsxInject.
   { find: /^preact$/, replacement: fileURLToPath(import.meta.resolve("preact")) },
 ];
@@ -21,6 +23,14 @@ export default defineConfig({
     jsx: { runtime: "classic", pragma: "h", pragmaFrag: "Fragment" },
     jsxInject: 'import { Fragment, h } from "preact"',
   },
-  build: { target: "es2022", assetsInlineLimit: 0, modulePreload: false, reportCompressedSize: false },
+  // The script is minified in the end, see single-file.ts.
+  build: {
+    target: "es2022",
+    assetsInlineLimit: 0,
+    minify: false,
+    cssMinify: true,
+    modulePreload: false,
+    reportCompressedSize: false,
+  },
   plugins: [singleFile()],
 });
