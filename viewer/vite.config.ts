@@ -2,7 +2,8 @@ import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
 import { singleFile } from "./scripts/single-file.ts";
 
-const core = fileURLToPath(new URL("../ports/typescript/src/", import.meta.url));
+const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
+const core = here("../ports/typescript/src/");
 
 /** The reader is the source of the TypeScript package itself: there is no second parser and no second build. */
 export const alias = [
@@ -10,8 +11,9 @@ export const alias = [
   { find: /^@shard-format\/core\/(node|zstd)$/, replacement: `${core}$1.ts` },
   { find: /^@shard-format\/core\/(wshard|shardpack)\/node$/, replacement: `${core}$1/node.ts` },
   { find: /^@shard-format\/core\/(wshard|shardpack)$/, replacement: `${core}$1/index.ts` },
-  // Browsers have gzip.
-  { find: /^\.\/gzip\.js$/, replacement: fileURLToPath(new URL("src/worker/gunzip.ts", import.meta.url)) },
+  // A browser has gzip, and the page does not show the metadata of the records of a pack.
+  { find: /^\.\/gzip\.js$/, replacement: here("src/worker/gunzip.ts") },
+  { find: /^\.\/messagepack\.js$/, replacement: here("src/worker/no-messagepack.ts") },
   // Also for modules outside of this folder: see jsxInject.
   { find: /^preact$/, replacement: fileURLToPath(import.meta.resolve("preact")) },
 ];
