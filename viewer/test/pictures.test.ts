@@ -1,6 +1,6 @@
+import { imageSize } from "@shard-format/core/wshard";
 import { describe, expect, test } from "vitest";
 import type { ChannelFacts } from "../src/model/facts";
-import { imageSize } from "@shard-format/core/wshard";
 import { codecOf, coloursOfVp9 } from "../src/model/video";
 import { placeOf, zoomAt } from "../src/panels/image/drawing";
 import {
