@@ -1,9 +1,9 @@
 // Channels whose clocks have more entries than are read one by one.
 
 import { encodeEpisode, openEpisode } from "@shard-format/core/wshard";
-import { zstd } from "../src/worker/zstd";
 import { expect, test } from "vitest";
 import { OpenEpisode } from "../src/worker/episode";
+import { zstd } from "../src/worker/zstd";
 
 const length = (1 << 23) + 1001;
 
