@@ -143,7 +143,7 @@ class ViewerServer(ThreadingHTTPServer):
     @cached_property
     def packed_page(self) -> bytes:
         """The page as gzip. It is made when a browser first asks, so that the server starts without waiting for it."""
-        return gzip.compress(self.page, mtime=0)
+        return gzip.compress(self.page, 6, mtime=0)
 
     @property
     def url(self) -> str:
