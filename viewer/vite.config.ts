@@ -2,7 +2,8 @@ import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
 import { singleFile } from "./scripts/single-file.ts";
 
-const core = fileURLToPath(new URL("../ports/typescript/src/", import.meta.url));
+const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
+const core = here("../ports/typescript/src/");
 
 /** The reader is the source of the TypeScript package itself: there is no second parser and no second build. */
 export const alias = [
@@ -10,6 +11,9 @@ export const alias = [
   { find: /^@shard-format\/core\/(node|zstd)$/, replacement: `${core}$1.ts` },
   { find: /^@shard-format\/core\/(wshard|shardpack)\/node$/, replacement: `${core}$1/node.ts` },
   { find: /^@shard-format\/core\/(wshard|shardpack)$/, replacement: `${core}$1/index.ts` },
+  // A browser has gzip, and the page does not show the metadata of the records of a pack.
+  { find: /^\.\/gzip\.js$/, replacement: here("src/worker/gunzip.ts") },
+  { find: /^\.\/messagepack\.js$/, replacement: here("src/worker/no-messagepack.ts") },
   // Also for modules outside of this folder: see jsxInject.
   { find: /^preact$/, replacement: fileURLToPath(import.meta.resolve("preact")) },
 ];
@@ -21,6 +25,14 @@ export default defineConfig({
     jsx: { runtime: "classic", pragma: "h", pragmaFrag: "Fragment" },
     jsxInject: 'import { Fragment, h } from "preact"',
   },
-  build: { target: "es2022", assetsInlineLimit: 0, modulePreload: false, reportCompressedSize: false },
+  // The script is minified in the end, see single-file.ts.
+  build: {
+    target: "es2022",
+    assetsInlineLimit: 0,
+    minify: false,
+    cssMinify: true,
+    modulePreload: false,
+    reportCompressedSize: false,
+  },
   plugins: [singleFile()],
 });

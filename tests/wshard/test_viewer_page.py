@@ -115,9 +115,17 @@ class TestOneFile:
         assert (tmp_path / "viewer.html").read_text("utf-8") == PAGE
 
     def test_a_page_that_was_not_built_is_an_error_that_says_how(self, tmp_path: Path) -> None:
-        (tmp_path / "page" / "viewer.html").unlink()
+        (tmp_path / "page" / "viewer.html.gz").unlink()
         with pytest.raises(FileMissing, match="make viewer"):
             export_page(tmp_path / "viewer.html")
+
+    def test_a_page_that_is_damaged_is_an_error_that_names_it(self, tmp_path: Path) -> None:
+        file = tmp_path / "page" / "viewer.html.gz"
+        whole = file.read_bytes()
+        for damaged in (b"", whole[:-9], whole[:40], b"<!doctype html>", whole[:-8] + bytes(8)):
+            file.write_bytes(damaged)
+            with pytest.raises(InvalidArgument, match=r"viewer\.html\.gz.*make viewer"):
+                export_page(tmp_path / "viewer.html")
 
 
 class TestKernel:

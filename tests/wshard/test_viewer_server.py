@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -91,6 +92,21 @@ class TestWhoMayAsk:
         assert answer.status == 200
         assert configuration_of(answer.body.decode()) == {"server": True}
         assert served.token not in answer.body.decode()
+
+    def test_the_page_is_sent_as_gzip_to_those_who_take_it(self, served: Client) -> None:
+        plain = served.ask("/")
+        assert "content-encoding" not in plain.headers
+        for accepted in ("gzip", "br, GZIP;q=0.5", "deflate, gzip"):
+            packed = served.ask("/", Accept_Encoding=accepted)
+            assert packed.headers["content-encoding"] == "gzip"
+            assert gzip.decompress(packed.body) == plain.body
+            assert (
+                packed.headers["content-security-policy"]
+                == plain.headers["content-security-policy"]
+            )
+        for accepted in ("", "br", "gzip;q=0", "gzip; q=0.000, br", "x-gzip"):
+            assert served.ask("/", Accept_Encoding=accepted).body == plain.body
+        assert {plain.headers["vary"], packed.headers["vary"]} == {"Accept-Encoding"}
 
     @pytest.mark.parametrize("path", ["/", *DATA])
     @pytest.mark.parametrize("site", ["cross-site", "same-site", "nonsense"])
@@ -867,7 +883,7 @@ class TestEnding:
     def test_a_page_that_was_not_built_is_an_error_that_says_how(
         self, runs: Path, tmp_path: Path
     ) -> None:
-        (tmp_path / "page" / "viewer.html").unlink()
+        (tmp_path / "page" / "viewer.html.gz").unlink()
         with pytest.raises(FileMissing, match="make viewer"):
             ViewerServer(ViewedFiles([runs]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import socket
@@ -33,7 +34,7 @@ PAGE = """<!doctype html>
 def put_page(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = PAGE) -> None:
     """Lets the package find this page, whether one was built or not."""
     folder.mkdir(exist_ok=True)
-    folder.joinpath("viewer.html").write_text(text, "utf-8")
+    folder.joinpath("viewer.html.gz").write_bytes(gzip.compress(text.encode()))
     monkeypatch.setattr(page_module, "files", lambda _: folder)
 
 

@@ -1,4 +1,6 @@
-// The page compresses to 2 KB less if these two and all that they need come first, and not between parts of the page.
+// The page compresses to 3 KB less if what is alike is together: all texts, all that the workers need, and then the page.
+import.meta.glob("./**/words.ts", { eager: true });
+
 import "@preact/signals";
 import "./worker/work";
 import { render } from "preact";

@@ -35,7 +35,7 @@ async function opened(compression: "none" | "zstd") {
     { id: "long", timebase: { tickHz: 10 }, length: 1000, observations: { fast: { data, timestampsNs } } },
     { compression, zstd: { decompress: (frame) => frame, compress: frameOfZeros } },
   );
-  const nobody = { row: 0, isUnfinished: false, arrived: () => {}, findings: async () => null, recover: "" };
+  const nobody = { row: 0, isUnfinished: false, recover: "", arrived: () => {}, findings: async () => null };
   return {
     episode: new OpenEpisode(0, await openEpisode(bytes, { zstd }), nobody),
     timestampsNs,

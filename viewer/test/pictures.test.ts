@@ -1,6 +1,7 @@
+import { imageSize } from "@shard-format/core/wshard";
 import { describe, expect, test } from "vitest";
 import type { ChannelFacts } from "../src/model/facts";
-import { codecOf, coloursOfVp9, sidesOfJpeg } from "../src/model/video";
+import { codecOf, coloursOfVp9 } from "../src/model/video";
 import { placeOf, zoomAt } from "../src/panels/image/drawing";
 import {
   colourRange,
@@ -109,9 +110,9 @@ describe("streams", () => {
   test("of JPEG images state their size in the first frame header, before anything is decoded", () => {
     const comment = [0xff, 0xfe, 0, 4, 1, 2];
     const frame = [0xff, 0xc2, 0, 17, 8, 0, 48, 1, 0, 3, 1];
-    expect(sidesOfJpeg(Uint8Array.of(0xff, 0xd8, ...comment, 0xff, ...frame))).toEqual({ height: 48, width: 256 });
+    expect(imageSize(Uint8Array.of(0xff, 0xd8, ...comment, 0xff, ...frame))).toEqual({ height: 48, width: 256 });
     for (const bytes of [[], [0xff, 0xd8], [0xff, 0xd8, ...comment], [0x89, 0x50, 0x4e, 0x47, 1, 2, 3, 4, 5, 6]]) {
-      expect(sidesOfJpeg(Uint8Array.from(bytes))).toBe(null);
+      expect(imageSize(Uint8Array.from(bytes))).toBe(null);
     }
   });
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import tempfile
+import zlib
 from base64 import b64encode
 from hashlib import sha256
 from html.parser import HTMLParser
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 LARGEST_EMBEDDED: Final = 20_000_000
 """Bytes of an episode that a page may hold: some programs refuse a larger page or notebook."""
 
-_FILE: Final = "viewer.html"
+_FILE: Final = "viewer.html.gz"
 # Where the page reads how it gets its data; viewer/index.html has it.
 _OPENING: Final = '<script type="application/json" id="configuration">'
 _CONFIGURATION: Final = _OPENING + "{}</script>"
@@ -41,7 +43,9 @@ def viewer_page() -> str:
     """
     file = files("wshard.viewer").joinpath(_FILE)
     try:
-        page = file.read_bytes().decode("utf-8")
+        page = gzip.decompress(file.read_bytes()).decode("utf-8")
+    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError):
+        page = ""  # refused below
     except FileNotFoundError:
         raise FileMissing(
             "the page of the viewer has not been built",

@@ -9,6 +9,7 @@ be written, and no path comes from the client: files have numbers.
 from __future__ import annotations
 
 import errno
+import gzip
 import io
 import ipaddress
 import json
@@ -20,6 +21,7 @@ import socketserver
 import sys
 import threading
 import time
+from functools import cached_property
 from hmac import compare_digest
 from http import HTTPStatus
 from http.client import HTTPException
@@ -50,6 +52,7 @@ _MOST_CONNECTIONS: Final = 64
 _LARGEST_NUMBER: Final = 18  # digits: far beyond any file, and small for `int`
 _RANGE: Final = re.compile(r"bytes=([0-9]*)-([0-9]*)")
 _WITH_PORT: Final = re.compile(r":[0-9]+\Z")
+_NO_WEIGHT: Final = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*", re.IGNORECASE)
 _NUMBERED: Final = re.compile(r"/(f|findings)/([0-9]{1,9})")
 _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -136,6 +139,11 @@ class ViewerServer(ThreadingHTTPServer):
         """Binds the address, without asking a name server for its name as the base class does."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    @cached_property
+    def packed_page(self) -> bytes:
+        """The page as gzip. It is made when a browser first asks, so that the server starts without waiting for it."""
+        return gzip.compress(self.page, 6, mtime=0)
 
     @property
     def url(self) -> str:
@@ -298,8 +306,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._check()
             if self.path == "/":
-                policy = {"Content-Security-Policy": self.server.policy}
-                self._reply(HTTPStatus.OK, self.server.page, "text/html; charset=utf-8", policy)
+                self._reply_page()
                 return
             self._check_token()
             self._count_request()
@@ -407,6 +414,14 @@ class _Handler(BaseHTTPRequestHandler):
                 raise
             self.close_connection = True
 
+    def _reply_page(self) -> None:
+        body = self.server.page
+        headers = {"Content-Security-Policy": self.server.policy, "Vary": "Accept-Encoding"}
+        if _accepts_gzip(self.headers.get("Accept-Encoding", "")):
+            body = self.server.packed_page
+            headers["Content-Encoding"] = "gzip"
+        self._reply(HTTPStatus.OK, body, "text/html; charset=utf-8", headers)
+
     def _reply_findings(self, file: ViewedFile) -> None:
         if self.server.findings is None:
             raise RequestRefused(HTTPStatus.NOT_FOUND, "this server does not examine files")
@@ -439,6 +454,15 @@ class _Handler(BaseHTTPRequestHandler):
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
+
+
+def _accepts_gzip(accepted: str) -> bool:
+    """What an `Accept-Encoding` says about gzip."""
+    for one in accepted.split(","):
+        coding, _, weight = one.partition(";")
+        if coding.strip().lower() == "gzip":
+            return _NO_WEIGHT.fullmatch(weight) is None
+    return False
 
 
 def _range_of(given: list[str], size: int) -> tuple[int, int]:

@@ -79,7 +79,7 @@ export function Header({ app }: { readonly app: App }) {
         )}
         {isEpisode && hasAddress && <CopyLink app={app} />}
         <Tool
-          icon={theme.value === "dark" ? "sun" : "moon"}
+          icon="theme"
           label={header.theme}
           use={() => {
             const next = theme.value === "dark" ? "light" : "dark";

@@ -1,5 +1,7 @@
 // Grey PNG images of 16 bits, as depth cameras give them. Browsers decode them to 8 bits.
 
+import { inflate } from "./inflate";
+
 interface Sides {
   readonly height: number;
   readonly width: number;
@@ -21,7 +23,7 @@ export async function decodePng16(data: Uint8Array, { height, width }: Sides): P
       `the PNG image is not grey with 16 bits (bits, colour type, interlacing: ${form}, expected 16,0,0)`,
     );
   }
-  const rows = await inflate(parts(data, view), height * (2 * width + 1));
+  const rows = await pixelRows(parts(data, view), height * (2 * width + 1));
   return unfilter(rows, height, width);
 }
 
@@ -38,26 +40,12 @@ function parts(data: Uint8Array, view: DataView): Uint8Array[] {
   return found;
 }
 
-async function inflate(compressed: readonly Uint8Array[], size: number): Promise<Uint8Array> {
-  const stream = new Blob(compressed as Uint8Array<ArrayBuffer>[])
-    .stream()
-    .pipeThrough(new DecompressionStream("deflate"));
-  const reader = stream.getReader();
-  const rows = new Uint8Array(size);
-  let filled = 0;
-  for (;;) {
-    const { done, value } = await reader.read().catch(() => {
-      throw new Error("the pixels of the PNG image are damaged");
-    });
-    if (done) break;
-    if (filled + value.length > size) {
-      await reader.cancel(); // more than the image says it has: not one byte more is unpacked
-      throw new Error("the PNG image has more pixels than it says");
-    }
-    rows.set(value, filled);
-    filled += value.length;
-  }
-  if (filled !== size) throw new Error("the PNG image has fewer pixels than it says");
+async function pixelRows(compressed: readonly Uint8Array[], size: number): Promise<Uint8Array> {
+  const rows = await inflate(compressed, "deflate", size).catch(() => {
+    throw new Error("the pixels of the PNG image are damaged");
+  });
+  if (rows === undefined) throw new Error("the PNG image has more pixels than it says");
+  if (rows.length !== size) throw new Error("the PNG image has fewer pixels than it says");
   return rows;
 }
 

@@ -2,6 +2,7 @@
 // to 8 bits.
 
 import type { TypedArray } from "@shard-format/core";
+import { imageSize } from "@shard-format/core/wshard";
 import type { ChannelFacts } from "./facts";
 import { decodePng16 } from "./png16";
 import type { Packet } from "./reads";
@@ -40,9 +41,9 @@ async function decodeImages(
 ): Promise<Map<number, TypedArray | Error>> {
   const decodeOne = async ({ data, step }: Packet): Promise<TypedArray> => {
     if (type === "image/png" && channel.dtype === "u16") return decodePng16(data, sides(channel));
-    const stated = type === "image/png" ? sidesOfPng(data) : sidesOfJpeg(data);
+    const stated = imageSize(data);
     const damaged = `${channel.key}: the picture of step ${step} is damaged or not ${type}`;
-    if (stated === null) throw new Error(damaged);
+    if (stated === null || (type === "image/png") !== (data[0] === 0x89)) throw new Error(damaged);
     checkSize(channel, stated.width, stated.height, step);
     const bitmap = await createImageBitmap(new Blob([data as Uint8Array<ArrayBuffer>], { type })).catch(() => {
       throw new Error(damaged);
@@ -193,27 +194,6 @@ function hevcName(record: Uint8Array): string {
 function sides(channel: ChannelFacts): { height: number; width: number } {
   const [height = 0, width = 0] = channel.shape;
   return { height, width };
-}
-
-/** What a PNG file says about its size. */
-function sidesOfPng(data: Uint8Array): { height: number; width: number } | null {
-  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
-  if (data.length < 24 || view.getUint32(0) !== 0x89504e47) return null;
-  return { width: view.getUint32(16), height: view.getUint32(20) };
-}
-
-/** What the first frame header of a JPEG file says about its size. */
-export function sidesOfJpeg(data: Uint8Array): { height: number; width: number } | null {
-  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
-  if (data.length < 4 || view.getUint16(0) !== 0xffd8) return null;
-  for (let at = 2; at + 9 <= data.length && data[at] === 0xff; ) {
-    const marker = data[at + 1] as number;
-    const isHeader = marker >= 0xc0 && marker <= 0xcf && marker !== 0xc4 && marker !== 0xc8 && marker !== 0xcc;
-    if (isHeader) return { height: view.getUint16(at + 5), width: view.getUint16(at + 7) };
-    // Bytes that fill up have no length.
-    at += marker === 0xff ? 1 : 2 + view.getUint16(at + 2);
-  }
-  return null;
 }
 
 /** Before memory is made for pixels: the stream may claim any size (W-VID-6). */

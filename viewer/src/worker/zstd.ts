@@ -1,4 +1,5 @@
-// Decodes zstd frames (RFC 8878) without WebAssembly, which would be a seventh of the page.
+// Decodes zstd frames (RFC 8878). It is not WebAssembly, because that makes the page 25 KB larger after gzip, and 22 ms
+// instead of 10 for a group of camera frames of 3.7 MB are fast enough for everything that the page promises.
 //
 // `@shard-format/core` checks the structure of a frame before: its header, and where its blocks are. Damage inside of a
 // block ends here in an error, or in a number of bytes that the core finds wrong.
@@ -132,14 +133,15 @@ class Decoder {
       const size = head >> 3;
       isLast = (head & 1) !== 0;
       const start = this.#done;
-      if (((head >> 1) & 3) === 2) {
+      const type = (head >> 1) & 3;
+      if (type === 2) {
         const end = this.#at + size;
         this.#sequences(this.#readLiterals(end), end);
         this.#at = end;
         if (this.#done - start > mostBlock) throw damaged();
-      } else if (size > this.#out.length - start) {
+      } else if (type === 3 || size > this.#out.length - start) {
         throw damaged();
-      } else if ((head & 6) === 0) {
+      } else if (type === 0) {
         this.#out.set(this.#bytes(size), start);
         this.#done += size;
       } else {
@@ -161,6 +163,7 @@ class Decoder {
 
   #bytes(count: number): Uint8Array {
     this.#at += count;
+    if (this.#at > this.#input.length - room) throw damaged();
     return this.#input.subarray(this.#at - count, this.#at);
   }
 

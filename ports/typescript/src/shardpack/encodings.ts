@@ -73,9 +73,10 @@ export async function decodeContent(
   }
 }
 
-function decodeGzip(stored: Uint8Array, size: number): Uint8Array {
+async function decodeGzip(stored: Uint8Array, size: number): Promise<Uint8Array> {
   try {
-    const content = gunzip(stored, size);
+    // Another decoder in its place may need a moment.
+    const content = await gunzip(stored, size);
     if (content?.length === size) return content;
     const details = { expected: `${size} bytes`, found: content?.length ?? `more than ${size}` };
     throw broken("size_mismatch", "P-ENC-4", "the entry decodes to another size", details);

@@ -20,7 +20,7 @@ export type {
 export type { Extra, LabelLane } from "./lanes.js";
 export type { Interval, Label, Row } from "./metadata.js";
 export { type EpisodeOptions, openEpisode } from "./opening.js";
-export { type Overview, type OverviewOptions, Overviews, openOverviews, type Poster } from "./overviews.js";
+export { imageSize, type Overview, type OverviewOptions, Overviews, openOverviews, type Poster } from "./overviews.js";
 export { openRecording, Recording } from "./recording.js";
 export { Residual } from "./residual.js";
 export {
