@@ -25,6 +25,8 @@ export default defineConfig({
     jsx: { runtime: "classic", pragma: "h", pragmaFrag: "Fragment" },
     jsxInject: 'import { Fragment, h } from "preact"',
   },
+  // The development server gives packages as they are: they are modules. Bundling them first would reload the page.
+  optimizeDeps: { noDiscovery: true },
   // The script is minified in the end, see single-file.ts.
   build: {
     target: "es2022",
