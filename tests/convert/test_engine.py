@@ -118,7 +118,7 @@ def test_another_conversion_is_not_resumed(source: Path, tmp_path: Path) -> None
     with pytest.raises(ShardError):
         convert(source, tmp_path / "out", OWN)
     options = ConvertOptions(resume=True, compression="zstd")
-    with pytest.raises(InvalidArgument, match="another one"):
+    with pytest.raises(InvalidArgument, match="a different one"):
         convert(source, tmp_path / "out", OWN, options=options)
 
 

@@ -293,6 +293,10 @@ class Format:
     """What `pip install 'shard-format[…]'` needs."""
     suffixes: tuple[str, ...] = ()
     """Endings of the paths that are written in this format."""
+    files: tuple[str, ...] = ()
+    """Endings of the files with several episodes each that a folder in this format consists of."""
+    beside: tuple[str, ...] = ()
+    """Endings of what lies beside such a file and is read with it."""
     lost: str = ""
     """What it cannot hold, for people."""
     example: str = ""
