@@ -83,6 +83,23 @@ def test_a_range_and_a_condition_choose_episodes(source: Path, tmp_path: Path) -
     assert os.listdir(tmp_path / "out") == ["ep_4.wshard"]
 
 
+@pytest.mark.parametrize(("jobs", "to"), [(1, OWN), (2, OWN), (1, "npz")])
+def test_a_condition_on_a_field_that_no_episode_has_is_a_warning(
+    source: Path, tmp_path: Path, jobs: int, to: str
+) -> None:
+    options = ConvertOptions(jobs=jobs, where="sucess or lenght > 3")
+    report = convert(source, tmp_path / "out", OWN, to, options=options)
+    assert report.episodes == 0
+    assert report.warnings == [
+        "where: no episode has a field 'lenght'; did you mean 'length'?",
+        "where: no episode has a field 'sucess'; did you mean 'success'?",
+    ]
+    assert f"warning: {report.warnings[0]}" in (tmp_path / "out.report.txt").read_text()
+    assert json.loads((tmp_path / "out.report.json").read_text())["warnings"] == report.warnings
+    fine = convert(source, tmp_path / "fine", OWN, to, options=ConvertOptions(where="length > 99"))
+    assert fine.warnings == []
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_damaged_episode_is_named_and_the_others_are_converted(
     source: Path, tmp_path: Path, jobs: int

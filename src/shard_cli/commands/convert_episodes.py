@@ -125,6 +125,8 @@ def _packing(args: argparse.Namespace) -> Callable[[str], int]:
 
 
 def _report(report: ConversionReport, console: Console) -> Exit:
+    for warning in report.warnings:
+        console.warn(warning)
     amounts = (count(report.episodes, "episode"), count(report.steps, "step"))
     lines = [f"{printable(report.target)}: {', '.join(amounts)}, {size(report.bytes_written)}"]
     if report.skipped:

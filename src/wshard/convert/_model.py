@@ -335,6 +335,8 @@ class ConversionReport:
     """By the name of an episode, why it could not be converted."""
     changes: Counter[FieldChange] = field(default_factory=Counter)
     """How many episodes have each change."""
+    warnings: list[str] = field(default_factory=list)
+    """What is likely to be a mistake of the call, such as a condition on a field that no episode has."""
 
     def add(self, changes: Sequence[FieldChange]) -> None:
         """Counts the changes of one more episode."""
@@ -353,6 +355,7 @@ class ConversionReport:
         ]
         if self.skipped:
             lines.append(f"  {self.skipped} of the episodes were converted by an earlier run")
+        lines += [f"  warning: {warning}" for warning in self.warnings]
         for kind in KINDS[1:]:
             rows = list(self.of_kind(kind))
             if rows:
