@@ -4,20 +4,34 @@ An episode ends where `terminals` or `timeouts` is set; the last one may be unfi
 step answers its action. Where `next_observations` repeats the observations of the next step, it becomes the last of
 T + 1 observations; otherwise it stays a channel `next_observation`, beside T observations.
 
+Very large sets have groups `virtual/<number>/…` with slices of these arrays. d4rl reads the arrays at the root if they
+are there, and so does this reader; a file that has only slices is read as one dataset, in the order of their numbers.
+
 Old files have no `timeouts`: `mapping={"max_episode_steps": 1000}` splits them at the time limit of the environment.
 """
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, ShardError, SizeMismatch
+from shard_format.errors import (
+    BadValue,
+    InvalidArgument,
+    LimitExceeded,
+    ShardError,
+    ShardIOError,
+    SizeMismatch,
+    UnsafePath,
+)
 from wshard._channels import Channel
 from wshard._episode import Episode
 from wshard.convert._arrays import PartOfRows, WithNext, channel_of, follows, splits
-from wshard.convert._groups import note_leftovers
+from wshard.convert._groups import member_group, note_leftovers
 from wshard.convert._hdf5 import (
     SharedRows,
     as_json_value,
@@ -38,6 +52,8 @@ if TYPE_CHECKING:
     from wshard.convert._model import Probe, ReadOptions
 
 _NEEDED: Final = frozenset(("observations", "actions", "rewards", "terminals"))
+_CHUNKS: Final = "virtual"
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 _LIMIT: Final = "max_episode_steps"
 # More than a hundred times the largest dataset.
 _MOST_STEPS: Final = 1 << 28
@@ -45,8 +61,18 @@ _MOST_IN_METADATA: Final = 256
 
 
 def recognises(probe: Probe) -> bool:
-    """Whether it has the four arrays that all files of D4RL have."""
-    return probe.hdf5_names >= _NEEDED
+    """Whether it has the four arrays that all files of D4RL have, or chunks with them."""
+    return probe.hdf5_names >= _NEEDED or (_CHUNKS in probe.hdf5_names and _has_chunks(probe.path))
+
+
+def _has_chunks(path: str) -> bool:
+    try:
+        with open_hdf5(path) as file, reading(path, _CHUNKS):
+            group = member_group(file, _CHUNKS)
+            first = next((name for name in group if _NUMBER.fullmatch(name)), "")
+            return bool(first) and set(member_group(group, first)) >= _NEEDED
+    except (ShardIOError, BadValue, UnsafePath):
+        return False  # damaged, or something else
 
 
 class D4rlReader(DatasetReader):
@@ -65,7 +91,8 @@ class D4rlReader(DatasetReader):
 
     def _open(self, limit: int | None) -> None:
         there = contents(self._file)
-        arrays = there.arrays
+        self._leftovers = Notes()
+        arrays, self._breaks = _whole_arrays(there.arrays, self._leftovers)
         missing = _NEEDED - arrays.keys()
         if missing:
             raise BadValue("not a file of D4RL", expected=f"arrays {', '.join(sorted(missing))}")
@@ -75,7 +102,6 @@ class D4rlReader(DatasetReader):
                 "too many steps", expected=f"at most {_MOST_STEPS}", found=str(count)
             )
         self._about: dict[str, Any] = attributes(self._file)
-        self._leftovers = Notes()
         inner = note_leftovers(there, self._leftovers)
         if inner:
             self._about["inner_attributes"] = inner
@@ -86,7 +112,7 @@ class D4rlReader(DatasetReader):
                 continue
             problem = _not_steps(name, array, count)
             if not problem:
-                self._steps[name] = SharedRows(array)
+                self._steps[name] = array if isinstance(array, JoinedRows) else SharedRows(array)
             elif name in _NEEDED:
                 raise BadValue("an array does not fit the terminals", entry=name, found=problem)
             elif not array.is_empty and array.size <= _MOST_IN_METADATA:
@@ -105,12 +131,20 @@ class D4rlReader(DatasetReader):
         ends = self._terminals if self._timeouts is None else self._terminals | self._timeouts
         if self._timeouts is None and limit is not None:
             self._timeouts = np.zeros(len(ends), np.bool_)
-            for start, stop in splits(np.append(True, ends[:-1])):
+            for start, stop in self._bounds(ends):
                 self._timeouts[start + limit - 1 : stop : limit] = True
             self._timeouts &= ~self._terminals
             ends = ends | self._timeouts
-        self._episodes = splits(np.append(True, ends[:-1])) if len(ends) else []
+        self._episodes = self._bounds(ends)
         self._names = [f"episode_{number}" for number in range(len(self._episodes))]
+
+    def _bounds(self, ends: NDArray[np.bool_]) -> list[tuple[int, int]]:
+        """The first step of each episode, and the one after its last."""
+        if not len(ends):
+            return []
+        starts = np.append(True, ends[:-1])
+        starts[self._breaks] = True
+        return splits(starts)
 
     def names(self) -> Sequence[str]:
         return self._names
@@ -199,7 +233,106 @@ def _limit_of(options: ReadOptions, path: str) -> int | None:
     return limit
 
 
-def _not_steps(name: str, array: DatasetRows, count: int) -> str:
+class JoinedRows:
+    """An array that lies in several datasets, one after the other. Reads ahead in one of them."""
+
+    def __init__(self, pieces: Sequence[DatasetRows]) -> None:
+        first = pieces[0]
+        for piece in pieces:
+            if not piece.shape or (piece.shape[1:], piece.dtype) != (first.shape[1:], first.dtype):
+                raise SizeMismatch(
+                    "the chunks of an array differ",
+                    entry=piece.name,
+                    expected=f"{first.dtype}, rows of {list(first.shape[1:])}",
+                    found=f"{piece.dtype} {list(piece.shape)}",
+                )
+        self._pieces = pieces
+        self._starts = np.cumsum([0, *(piece.shape[0] for piece in pieces)])
+        self.shape = (int(self._starts[-1]), *first.shape[1:])
+        self.dtype = first.dtype
+        self.size = prod(self.shape)
+        self.is_empty = False
+        # One value, so that threads see both parts of the same reading.
+        self._last: tuple[int, SharedRows] = (0, SharedRows(first))
+
+    def __getitem__(self, rows: slice | tuple[()], /) -> Any:  # noqa: ANN401 - an array
+        start, stop, _ = (rows if isinstance(rows, slice) else slice(None)).indices(self.shape[0])
+        first = int(np.searchsorted(self._starts, start, "right")) - 1
+        found: list[NDArray[Any]] = []
+        for number, (at, end) in enumerate(pairwise(self._starts[first:].tolist()), first):
+            if at >= stop:
+                break
+            if at < end:
+                found.append(self._piece(number)[max(0, start - at) : min(stop, end) - at])
+        if not found:
+            return np.empty((0, *self.shape[1:]), self.dtype)
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def _piece(self, number: int) -> SharedRows:
+        last, rows = self._last
+        if last != number:
+            rows = SharedRows(self._pieces[number])
+            self._last = number, rows
+        return rows
+
+
+def _whole_arrays(
+    arrays: dict[str, DatasetRows], notes: Notes
+) -> tuple[dict[str, DatasetRows | JoinedRows], list[int]]:
+    """The arrays with all steps, and the steps before which chunks are missing.
+
+    Args:
+        arrays: of the file, by their paths.
+        notes: gets what becomes of the chunks.
+    """
+    whole: dict[str, DatasetRows | JoinedRows] = {}
+    chunks: dict[int, dict[str, DatasetRows]] = {}
+    for name, array in arrays.items():
+        top, _, rest = name.partition("/")
+        number, _, field = rest.partition("/")
+        if top == _CHUNKS and field and _NUMBER.fullmatch(number):
+            chunks.setdefault(int(number), {})[field] = array
+        else:
+            whole[name] = array
+    if not chunks or whole.keys() >= _NEEDED:
+        if chunks:
+            notes.dropped(_CHUNKS, "slices of the arrays at the root, which are read instead")
+        return whole, []
+    numbers = sorted(chunks)
+    steps = [_steps_of_chunk(number, chunks[number]) for number in numbers]
+    notes.kept(_CHUNKS, f"{len(numbers)} chunks, one after the other")
+    for field in sorted(set[str]().union(*chunks.values())):
+        pieces = [chunks[number].get(field) for number in numbers]
+        rows = [piece.shape[0] if piece and piece.shape else None for piece in pieces]
+        if rows != steps:
+            notes.dropped(f"{_CHUNKS}/*/{field}", "it has not one row for each step of every chunk")
+            continue
+        if field in whole:
+            notes.dropped(field, "the chunks have an array of this name, too, with all steps")
+        whole[field] = JoinedRows([piece for piece in pieces if piece])
+    starts, breaks = np.cumsum([0, *steps]).tolist(), []
+    for place, (before, number) in enumerate(pairwise(numbers), 1):
+        if number > before + 1:
+            why = f"the next chunk of the file is {number}; an episode ends where one is missing"
+            notes.dropped(f"{_CHUNKS}/{before + 1}", why)
+            breaks.append(starts[place])
+    return whole, [step for step in breaks if step < starts[-1]]
+
+
+def _steps_of_chunk(number: int, arrays: dict[str, DatasetRows]) -> int:
+    """How many steps a chunk has; refuses one that is not complete."""
+    rows = {name: arrays[name].shape[:1] for name in sorted(_NEEDED & arrays.keys())}
+    if len(rows) < len(_NEEDED) or len(set(rows.values())) > 1 or () in rows.values():
+        raise SizeMismatch(
+            "a chunk does not have its four arrays with as many rows each",
+            entry=f"{_CHUNKS}/{number}",
+            expected=", ".join(sorted(_NEEDED)),
+            found=", ".join(f"{name} {list(shape)}" for name, shape in rows.items()),
+        )
+    return rows["terminals"][0]
+
+
+def _not_steps(name: str, array: DatasetRows | JoinedRows, count: int) -> str:
     """Why an array does not belong to the steps; empty if it does."""
     if name.startswith("metadata/") or not array.shape:
         return "it is about the whole file, and too large for metadata"
@@ -210,7 +343,7 @@ def _not_steps(name: str, array: DatasetRows, count: int) -> str:
     return "" if array.dtype.kind in "biuf" else f"its type is {array.dtype}"
 
 
-def _flags(arrays: dict[str, DatasetRows], name: str, count: int) -> NDArray[np.bool_]:
+def _flags(arrays: dict[str, DatasetRows | JoinedRows], name: str, count: int) -> NDArray[np.bool_]:
     """Flags of all steps. Files have them as booleans, as numbers, and as columns of either."""
     array = arrays[name]
     if array.shape not in ((count,), (count, 1)) or array.dtype.kind not in "biuf":

@@ -44,7 +44,8 @@ FORMATS: Final[dict[str, Format]] = {
         Format(name="maniskill", title="ManiSkill", module="_maniskill", reader="ManiSkillReader", extra="hdf5", files=(".h5", ".hdf5"), beside=(".json",), example="trajectory.h5",
                steps="obs[t], action[t], then reward[t], terminated[t]; T + 1 observations and states"),
         Format(name="d4rl", title="D4RL", module="_d4rl", reader="D4rlReader", extra="hdf5", example="hopper-medium-v2.hdf5",
-               steps="all episodes back to back, split at terminals and timeouts; T + 1 observations where next_observations repeats the next step, else T"),
+               steps="all episodes back to back, split at terminals and timeouts; T + 1 observations where next_observations repeats the next step, else T. "
+               "Chunks (virtual/<number>) are read in the order of their numbers if the whole arrays are not at the root"),
         Format(name="hdf5", title="HDF5 with a mapping", module="_mapped_hdf5", reader="MappedHdf5Reader", extra="hdf5", example="data.h5",
                steps="as the mapping says; T or T + 1 observations, T actions"),
         Format(name="mcap", title="MCAP", module="_mcap", reader="McapReader", writer="McapWriter", extra="mcap", suffixes=(".mcap",), example="drive.mcap",
