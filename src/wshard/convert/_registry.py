@@ -45,7 +45,7 @@ FORMATS: Final[dict[str, Format]] = {
                steps="obs[t], action[t], then reward[t], terminated[t]; T + 1 observations and states"),
         Format(name="d4rl", title="D4RL", module="_d4rl", reader="D4rlReader", extra="hdf5", example="hopper-medium-v2.hdf5",
                steps="all episodes back to back, split at terminals and timeouts; T + 1 observations where next_observations repeats the next step, else T. "
-               "Chunks (virtual/<number>) are read in the order of their numbers if the whole arrays are not at the root"),
+               "Chunks (virtual/N) are read in the order of their numbers if the whole arrays are not at the root"),
         Format(name="hdf5", title="HDF5 with a mapping", module="_mapped_hdf5", reader="MappedHdf5Reader", extra="hdf5", example="data.h5",
                steps="as the mapping says; T or T + 1 observations, T actions"),
         Format(name="mcap", title="MCAP", module="_mcap", reader="McapReader", writer="McapWriter", extra="mcap", suffixes=(".mcap",), example="drive.mcap",
