@@ -45,6 +45,7 @@ from wshard.convert._model import (
 )
 from wshard.convert._own import SUFFIX, cameras_to_encode, file_name, note_encoded
 from wshard.convert._parts import part_folder
+from wshard.convert._per_file import several_episodes
 from wshard.convert._registry import detect, format_named, format_of
 from wshard.convert._work import WorkFolder
 
@@ -270,6 +271,10 @@ class _Conversion:
         report, chosen, work = self.report, self._options, self._work
         written = ConversionReport("", report.target, "", report.to)
         with closing(open_source(report.source, report.format, chosen.reading())) as source:
+            found = len(self._numbers(source.names()))
+            is_one_file = form.is_one_episode and report.target.lower().endswith(form.suffixes)
+            if is_one_file and found > 1 and chosen.where is None:
+                raise several_episodes(report.target, f"{found} episodes")
             if chosen.resume:
                 files = self._make_files(source, passes=2)
                 episodes: Iterator[Episode] = self._from_files(files)
@@ -356,12 +361,7 @@ class _Conversion:
         with closing(open_source(report.source, report.format, self._options.reading())) as source:
             found = len(range(len(source.names()))[self._options.episodes])
             if is_one_file and found != 1:
-                raise InvalidArgument(
-                    "several episodes do not fit into one file",
-                    path=report.source,
-                    expected="a folder as target, or one episode",
-                    found=f"{found} episodes",
-                )
+                raise several_episodes(report.target, f"{found} episodes")
             files = self._make_files(source)
         if report.failed and not files:
             return  # what is at the target stays

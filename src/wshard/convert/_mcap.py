@@ -354,7 +354,7 @@ def put(episode: Episode, address: tuple[str, ...], channel: Channel) -> None:
 
 
 class McapWriter(DatasetWriter):
-    """Writes each episode as an MCAP file: one file, or a folder of them if there are several."""
+    """Writes each episode as an MCAP file: one, or a folder of them."""
 
     def __init__(self, path: str, options: WriteOptions) -> None:
         super().__init__(path, options)

@@ -297,6 +297,8 @@ class Format:
     """What `pip install 'shard-format[…]'` needs."""
     suffixes: tuple[str, ...] = ()
     """Endings of the paths that are written in this format."""
+    is_one_episode: bool = False
+    """Whether a file with such an ending has room for one episode only."""
     files: tuple[str, ...] = ()
     """Endings of the files with several episodes each that a folder in this format consists of."""
     beside: tuple[str, ...] = ()

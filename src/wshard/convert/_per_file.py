@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from wshard._episode import Episode
     from wshard.convert._model import Notes, ReadOptions
 
-__all__ = ["FilesReader", "files_in", "has_file", "next_path", "stem"]
+__all__ = ["FilesReader", "files_in", "has_file", "next_path", "several_episodes", "stem"]
 
 # A folder of thousands of other files shall not take minutes to be refused.
 _MOST_PROBED: Final = 64
@@ -130,26 +130,40 @@ class FilesReader(DatasetReader):
 
 
 def next_path(path: str, names: list[str], episode: str, suffix: str) -> str:
-    """Where the next episode goes: to the path itself, and from the second on all go into a folder there.
+    """Where the next episode goes. A path with the ending is a file for one episode, any other path a folder of files.
 
     Args:
         path: of the dataset.
         names: of the files so far; gets the name of the new one.
         episode: the id of the episode.
         suffix: of the files.
+
+    Raises:
+        InvalidArgument: a second episode for one file.
     """
+    if path.lower().endswith(suffix):
+        if names:
+            raise several_episodes(os.path.basename(path), f"{episode!r} after another one")
+        names.append(os.path.basename(path))
+        return path
     plain = "".join(c if c.isalnum() or c in "-_." else "_" for c in episode).lstrip(".")
     base = name = plain or "episode"
     number = 1
     while name + suffix in names:
         number += 1
         name = f"{base}_{number}"
-    names.append(name + suffix)
-    if len(names) == 1:
-        return path
-    if len(names) == 2:
-        first = f"{path}.first"
-        os.rename(path, first)
+    if not names:
         os.mkdir(path)
-        os.rename(first, os.path.join(path, names[0]))
+    names.append(name + suffix)
     return os.path.join(path, names[-1])
+
+
+def several_episodes(target: str, found: str) -> InvalidArgument:
+    """The error for a file that has room for one episode."""
+    return InvalidArgument(
+        "several episodes do not fit into one file",
+        path=target,
+        expected="a folder as target, or one episode",
+        found=found,
+        hint="give a name without ending, and the format: format=…, --to FORMAT",
+    )

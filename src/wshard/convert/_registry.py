@@ -48,7 +48,7 @@ FORMATS: Final[dict[str, Format]] = {
                "Chunks (virtual/N) are read in the order of their numbers if the whole arrays are not at the root"),
         Format(name="hdf5", title="HDF5 with a mapping", module="_mapped_hdf5", reader="MappedHdf5Reader", extra="hdf5", example="data.h5",
                steps="as the mapping says; T or T + 1 observations, T actions"),
-        Format(name="mcap", title="MCAP", module="_mcap", reader="McapReader", writer="McapWriter", extra="mcap", suffixes=(".mcap",), example="drive.mcap",
+        Format(name="mcap", title="MCAP", module="_mcap", reader="McapReader", writer="McapWriter", extra="mcap", suffixes=(".mcap",), is_one_episode=True, example="drive.mcap",
                steps="no steps: each topic has the clock of its messages, T is 0; files of this library keep their steps",
                lost="residuals, bits of NaN; video with B-frames becomes pixels; protobuf and ROS messages are written as JSON"),
         Format(name="rosbag", title="ROS 1 and ROS 2 bags", module="_rosbag", reader="RosbagReader", extra="ros", example="rosbag2_2026_03_01",
@@ -68,7 +68,7 @@ FORMATS: Final[dict[str, Format]] = {
         Format(name="table", title="CSV and Parquet", module="_table", reader="TableReader", writer="TableWriter", extra="arrow", suffixes=(".parquet", ".csv"), example="runs.parquet",
                steps="row t has observation t, the action after it and its reward; a last row without them is observation T + 1",
                lost="Parquet: channels with their own clock, residuals, extras. CSV: also types, lists, metadata, pictures"),
-        Format(name="rerun", title="Rerun", module="_rerun", writer="RerunWriter", extra="rerun", suffixes=(".rrd",), example="episode.rrd",
+        Format(name="rerun", title="Rerun", module="_rerun", writer="RerunWriter", extra="rerun", suffixes=(".rrd",), is_one_episode=True, example="episode.rrd",
                steps="observations, actions and rewards on the timelines step and time",
                lost="residuals, extras, fields of points besides x, y, z; numbers in plots are 64-bit floats"),
     )
