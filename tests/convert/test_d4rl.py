@@ -194,6 +194,27 @@ def test_chunks_are_one_dataset_in_which_episodes_go_on(tmp_path: Path) -> None:
         assert episode.lost == ()
 
 
+def test_large_arrays_of_chunks_stay_in_the_file(tmp_path: Path) -> None:
+    big = np.arange(3000 * 16, dtype=np.float32).reshape(3000, 16)
+    ends = np.zeros(3000, np.bool_)
+    ends[2500] = True
+    whole = {"observations": big, "actions": big[:, :2], "rewards": big[:, 0], "terminals": ends}
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for number in range(3):
+            for name, values in whole.items():
+                rows = values[number * 1000 : (number + 1) * 1000]
+                file.create_dataset(f"virtual/{number}/{name}", data=rows, compression="gzip")
+    lengths = []
+    for episode in read(tmp_path / "a.hdf5"):
+        channel, at = episode.observations["observation"], sum(lengths)
+        lengths.append(episode.length)
+        for start, stop in ((0, 3), (98, 499), (998, 1002), (990, 2501), (5, 9)):
+            expected = big[at : at + episode.length][start:stop]
+            np.testing.assert_array_equal(channel[start:stop], expected)
+        assert not channel.is_loaded or episode.length < 1000
+    assert lengths == [2501, 499]
+
+
 def test_arrays_at_the_root_are_read_instead_of_chunks_as_d4rl_does(tmp_path: Path) -> None:
     whole = arrays(next_observations=None)
     names = ("observations", "actions", "rewards", "terminals", "timeouts")
@@ -219,7 +240,7 @@ def test_chunks_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     with h5py.File(path, "a") as file:
         del file["virtual/1/actions"]
         file["virtual/1/actions"] = np.zeros((5, 3), "f4")
-    with pytest.raises(SizeMismatch, match="virtual/1/actions"):
+    with pytest.raises(SizeMismatch, match=r"virtual/\*/actions"):
         next(read(path))
 
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -86,7 +86,9 @@ def test_a_range_and_a_condition_choose_episodes(source: Path, tmp_path: Path) -
 def test_the_report_shows_which_block_each_field_became(tmp_path: Path) -> None:
     (folder := tmp_path / "runs").mkdir()
     for number in range(2):
-        named = {f"observations/{name}": np.zeros((3, 2)) for name in "abc"[: 2 + number]}
+        named: dict[str, Any] = {
+            f"observations/{name}": np.zeros((3, 2)) for name in "abc"[: 2 + number]
+        }
         np.savez(folder / f"{number}.npz", **named, acts=np.zeros((2, 1)), phase=np.zeros(2))
     report = convert(folder, tmp_path / "out")
     text = (tmp_path / "out.report.txt").read_text()

@@ -30,7 +30,7 @@ from shard_format.errors import (
 )
 from wshard._channels import Channel
 from wshard._episode import Episode
-from wshard.convert._arrays import PartOfRows, WithNext, channel_of, follows, splits
+from wshard.convert._arrays import JoinedRows, PartOfRows, WithNext, channel_of, follows, splits
 from wshard.convert._groups import member_group, note_leftovers
 from wshard.convert._hdf5 import (
     SharedRows,
@@ -92,7 +92,7 @@ class D4rlReader(DatasetReader):
     def _open(self, limit: int | None) -> None:
         there = contents(self._file)
         self._leftovers = Notes()
-        arrays, self._breaks = _whole_arrays(there.arrays, self._leftovers)
+        arrays, self._breaks = _whole_arrays(there.arrays, self.path, self._leftovers)
         missing = _NEEDED - arrays.keys()
         if missing:
             raise BadValue("not a file of D4RL", expected=f"arrays {', '.join(sorted(missing))}")
@@ -115,6 +115,8 @@ class D4rlReader(DatasetReader):
                 self._steps[name] = array if isinstance(array, JoinedRows) else SharedRows(array)
             elif name in _NEEDED:
                 raise BadValue("an array does not fit the terminals", entry=name, found=problem)
+            elif isinstance(array, JoinedRows):
+                self._beside[f"{_CHUNKS}/*/{name}"] = problem
             elif not array.is_empty and array.size <= _MOST_IN_METADATA:
                 self._about[name] = as_json_value(array[()])
             else:
@@ -233,65 +235,44 @@ def _limit_of(options: ReadOptions, path: str) -> int | None:
     return limit
 
 
-class JoinedRows:
-    """An array that lies in several datasets, one after the other. Reads ahead in one of them."""
+class ChunkRows:
+    """Rows of one chunk. Of all chunks of an array, only the one that was used last reads ahead.
 
-    def __init__(self, pieces: Sequence[DatasetRows]) -> None:
-        first = pieces[0]
-        for piece in pieces:
-            if not piece.shape or (piece.shape[1:], piece.dtype) != (first.shape[1:], first.dtype):
-                raise SizeMismatch(
-                    "the chunks of an array differ",
-                    entry=piece.name,
-                    expected=f"{first.dtype}, rows of {list(first.shape[1:])}",
-                    found=f"{piece.dtype} {list(piece.shape)}",
-                )
-        self._pieces = pieces
-        self._starts = np.cumsum([0, *(piece.shape[0] for piece in pieces)])
-        self.shape = (int(self._starts[-1]), *first.shape[1:])
-        self.dtype = first.dtype
-        self.size = prod(self.shape)
-        self.is_empty = False
-        # One value, so that threads see both parts of the same reading.
-        self._last: tuple[int, SharedRows] = (0, SharedRows(first))
+    Args:
+        dataset: the rows.
+        last: the same for all chunks of the array.
+    """
 
-    def __getitem__(self, rows: slice | tuple[()], /) -> Any:  # noqa: ANN401 - an array
-        start, stop, _ = (rows if isinstance(rows, slice) else slice(None)).indices(self.shape[0])
-        first = int(np.searchsorted(self._starts, start, "right")) - 1
-        found: list[NDArray[Any]] = []
-        for number, (at, end) in enumerate(pairwise(self._starts[first:].tolist()), first):
-            if at >= stop:
-                break
-            if at < end:
-                found.append(self._piece(number)[max(0, start - at) : min(stop, end) - at])
-        if not found:
-            return np.empty((0, *self.shape[1:]), self.dtype)
-        return found[0] if len(found) == 1 else np.concatenate(found)
+    def __init__(self, dataset: DatasetRows, last: dict[ChunkRows, SharedRows]) -> None:
+        self._dataset = dataset
+        self._last = last
+        self.shape, self.dtype = dataset.shape, dataset.dtype
 
-    def _piece(self, number: int) -> SharedRows:
-        last, rows = self._last
-        if last != number:
-            rows = SharedRows(self._pieces[number])
-            self._last = number, rows
-        return rows
+    def __getitem__(self, rows: slice, /) -> Any:  # noqa: ANN401 - an array
+        found = self._last.get(self)
+        if found is None:
+            self._last.clear()
+            found = self._last[self] = SharedRows(self._dataset)
+        return found[rows]
 
 
 def _whole_arrays(
-    arrays: dict[str, DatasetRows], notes: Notes
+    arrays: dict[str, DatasetRows], path: str, notes: Notes
 ) -> tuple[dict[str, DatasetRows | JoinedRows], list[int]]:
     """The arrays with all steps, and the steps before which chunks are missing.
 
     Args:
-        arrays: of the file, by their paths.
+        arrays: of the file, by their names.
+        path: of the file, for errors.
         notes: gets what becomes of the chunks.
     """
     whole: dict[str, DatasetRows | JoinedRows] = {}
     chunks: dict[int, dict[str, DatasetRows]] = {}
     for name, array in arrays.items():
         top, _, rest = name.partition("/")
-        number, _, field = rest.partition("/")
-        if top == _CHUNKS and field and _NUMBER.fullmatch(number):
-            chunks.setdefault(int(number), {})[field] = array
+        chunk, _, field = rest.partition("/")
+        if top == _CHUNKS and field and _NUMBER.fullmatch(chunk):
+            chunks.setdefault(int(chunk), {})[field] = array
         else:
             whole[name] = array
     if not chunks or whole.keys() >= _NEEDED:
@@ -309,7 +290,10 @@ def _whole_arrays(
             continue
         if field in whole:
             notes.dropped(field, "the chunks have an array of this name, too, with all steps")
-        whole[field] = JoinedRows([piece for piece in pieces if piece])
+        filled = [piece for piece in pieces if piece and piece.shape[0]]
+        last: dict[ChunkRows, SharedRows] = {}
+        parts = [ChunkRows(piece, last) for piece in filled or filter(None, pieces[:1])]
+        whole[field] = JoinedRows(parts, path, f"{_CHUNKS}/*/{field}")
     starts, breaks = np.cumsum([0, *steps]).tolist(), []
     for place, (before, number) in enumerate(pairwise(numbers), 1):
         if number > before + 1:
@@ -336,7 +320,7 @@ def _not_steps(name: str, array: DatasetRows | JoinedRows, count: int) -> str:
     """Why an array does not belong to the steps; empty if it does."""
     if name.startswith("metadata/") or not array.shape:
         return "it is about the whole file, and too large for metadata"
-    if name == "rewards" and array.size != count:
+    if name == "rewards" and prod(array.shape) != count:
         return f"its shape is {list(array.shape)}, not one number for each of {count} steps"
     if array.shape[0] != count:
         return f"it has {array.shape[0]} rows, not one for each of {count} steps"

@@ -48,8 +48,8 @@ def has_file(
     return False
 
 
-class _Place(NamedTuple):
-    """Where an episode is."""
+class _EpisodeOfFile(NamedTuple):
+    """An episode of one of several files."""
 
     file: int
     number: int
@@ -92,17 +92,17 @@ class FilesReader(DatasetReader):
         if len(set(stems)) < len(stems):  # a.h5 and a.hdf5
             stems = [os.path.basename(file) for file in self._files]
         self._open: tuple[int, DatasetReader] | None = None
-        self._places: list[_Place] = []
+        self._places: list[_EpisodeOfFile] = []
         self._names: list[str] = []
         for file, name in enumerate(stems):
             try:
                 found = self._reader(file).names()
             except DATA_ERRORS as error:
                 self._names.append(name)
-                self._places.append(_Place(file, 0, error))
+                self._places.append(_EpisodeOfFile(file, 0, error))
                 continue
             self._names += (f"{name}/{one}" for one in found)
-            self._places += (_Place(file, number) for number in range(len(found)))
+            self._places += (_EpisodeOfFile(file, number) for number in range(len(found)))
         self.close()
 
     def names(self) -> Sequence[str]:

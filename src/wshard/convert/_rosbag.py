@@ -80,7 +80,7 @@ def _is_folder_of_ros2(folder: str) -> bool:
 
 
 def _no_description(folder: str) -> BadMetadata:
-    """The error for a file that has the name of a description of a bag, and is none."""
+    """The error for a `metadata.yaml` that describes something else."""
     return BadMetadata(
         "not the description of a bag of ROS 2",
         path=os.path.join(folder, _DESCRIPTION),
