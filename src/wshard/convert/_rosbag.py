@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from wshard.convert._mcap_file import Message, Place
     from wshard.convert._message_columns import MessageDecoder
 
-__all__ = ["RosbagReader", "recognises"]
+__all__ = ["MAGIC", "BagFile", "RosbagReader", "recognises"]
 
-_MAGIC: Final = b"#ROSBAG V2.0\n"
+MAGIC: Final = b"#ROSBAG V2.0\n"
 _SQLITE: Final = b"SQLite format 3\0"
 _DESCRIPTION: Final = "metadata.yaml"
 _KEY: Final = "rosbag2_bagfile_information"
@@ -61,7 +61,7 @@ _NO_TIME: Final = -1
 def recognises(probe: Probe) -> bool:
     """Whether it is a bag of ROS 1 or ROS 2, or a folder of bags."""
     if not probe.is_folder:
-        if probe.head.startswith(_MAGIC):
+        if probe.head.startswith(MAGIC):
             return True
         return probe.head.startswith(_SQLITE) and _is_bag(probe.path)
     if _is_folder_of_ros2(probe.path) or _bags_in(probe.path):
@@ -138,7 +138,7 @@ class RosbagReader(DatasetReader):
         episode = Episode(stem(path))
         if os.path.isdir(path):
             self._read_folder(path, episode, notes)
-        elif read_file(path, len(_MAGIC)) == _MAGIC:
+        elif read_file(path, len(MAGIC)) == MAGIC:
             self._read_ros1(path, episode, notes)
         else:
             self._read_sqlite([path], episode, notes, {}, is_compressed=False)
@@ -379,12 +379,12 @@ class BagFile(ChunkedFile):
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        if bytes(self._file[: len(_MAGIC)]) != _MAGIC:
+        if bytes(self._file[: len(MAGIC)]) != MAGIC:
             raise BadMagic("not a bag of ROS 1", path=path, expected="version 2.0")
         self.connections: dict[int, dict[str, str]] = {}
 
     def messages(self) -> Iterator[Message]:
-        at = len(_MAGIC)
+        at = len(MAGIC)
         while at < self._size:
             fields, start, stop = self._record(self._file, at)
             if self._number(fields, "op", 1) == _CHUNK:
