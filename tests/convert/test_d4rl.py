@@ -204,7 +204,7 @@ def test_large_arrays_of_chunks_stay_in_the_file(tmp_path: Path) -> None:
             for name, values in whole.items():
                 rows = values[number * 1000 : (number + 1) * 1000]
                 file.create_dataset(f"virtual/{number}/{name}", data=rows, compression="gzip")
-    lengths = []
+    lengths: list[int] = []
     for episode in read(tmp_path / "a.hdf5"):
         channel, at = episode.observations["observation"], sum(lengths)
         lengths.append(episode.length)

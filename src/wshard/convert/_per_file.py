@@ -88,7 +88,7 @@ class FilesReader(DatasetReader):
             )
         stems = [stem(file) for file in self._files]
         companions = {name + ending for name in stems for ending in beside}
-        self.strays = [name for name in others if name not in companions]
+        self.strays: list[str] = [name for name in others if name not in companions]
         if len(set(stems)) < len(stems):  # a.h5 and a.hdf5
             stems = [os.path.basename(file) for file in self._files]
         self._open: tuple[int, DatasetReader] | None = None
@@ -101,6 +101,8 @@ class FilesReader(DatasetReader):
                 self._names.append(name)
                 self._places.append(_EpisodeOfFile(file, 0, error))
                 continue
+            if not found:
+                self.strays.append(os.path.basename(self._files[file]))
             self._names += (f"{name}/{one}" for one in found)
             self._places += (_EpisodeOfFile(file, number) for number in range(len(found)))
         self.close()
