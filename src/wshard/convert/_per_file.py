@@ -6,7 +6,13 @@ import os
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shard_format.errors import DATA_ERRORS, InvalidArgument, ShardError
+from shard_format.errors import (
+    DATA_ERRORS,
+    InvalidArgument,
+    MissingExtra,
+    ShardError,
+    ShardIOError,
+)
 from shard_format.listing import natural_key
 from wshard.convert._model import DatasetReader, Probe
 
@@ -41,10 +47,15 @@ def has_file(
     """Whether one of the first files of a folder is in a format. Notes the damage of those that cannot be read."""
     files, _ = files_in(folder, lambda name: name.lower().endswith(suffixes))
     for file in islice(files, _MOST_PROBED):
-        one = Probe(file)
-        if recognises(one):
-            return True
-        probe.damage = probe.damage or one.damage
+        try:
+            one = Probe(file)
+            if recognises(one):
+                return True
+            damage = one.damage
+        except (ShardIOError, MissingExtra) as error:
+            damage = error
+        # The folder may still be one of another format, in which this file does not matter.
+        probe.damage = probe.damage or damage
     return False
 
 
