@@ -106,12 +106,12 @@ def test_the_report_shows_which_block_each_field_became(tmp_path: Path) -> None:
 def test_a_condition_on_a_field_that_no_episode_has_is_a_warning(
     source: Path, tmp_path: Path, jobs: int, to: str
 ) -> None:
-    options = ConvertOptions(jobs=jobs, where="sucess or lenght > 3")
+    options = ConvertOptions(jobs=jobs, where="sucksess or lengte > 3")
     report = convert(source, tmp_path / "out", OWN, to, options=options)
     assert report.episodes == 0
     assert report.warnings == [
-        "where: no episode has a field 'lenght'; did you mean 'length'?",
-        "where: no episode has a field 'sucess'; did you mean 'success'?",
+        "where: no episode has a field 'lengte'; did you mean 'length'?",
+        "where: no episode has a field 'sucksess'; did you mean 'success'?",
     ]
     assert f"warning: {report.warnings[0]}" in (tmp_path / "out.report.txt").read_text()
     assert json.loads((tmp_path / "out.report.json").read_text())["warnings"] == report.warnings
