@@ -48,6 +48,25 @@ def test_a_broken_episode_is_named_and_the_exit_code_is_3(
     ]
 
 
+def test_a_misspelt_name_in_a_condition_is_a_warning(
+    wshard: Run, source: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    result = wshard("convert", str(source), str(out), "--where", "lengte > 3", "--jobs", "1")
+    assert (result.code, list(out.iterdir())) == (0, [])
+    assert "warning: where: no episode has a field 'lengte'; did you mean 'length'?" in result.err
+
+
+def test_a_field_that_only_one_part_has_is_not_misspelt(source: Path, tmp_path: Path) -> None:
+    for part in (1, 2):
+        where = "ep_id == 3" if part == 1 else "lengte > 3"
+        report = convert(
+            source, tmp_path / "out", options=ConvertOptions(part=(part, 2), where=where)
+        )
+        assert len(report.warnings) == 1
+    assert commit_parts(tmp_path / "out").warnings == []
+
+
 def test_a_dry_run_shows_what_reading_and_writing_change_and_writes_nothing(
     wshard: Run, tmp_path: Path
 ) -> None:

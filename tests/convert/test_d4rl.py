@@ -12,6 +12,7 @@ from wshard import load_wshard, save_wshard
 from wshard.convert import detect, read
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 h5py = pytest.importorskip("h5py")
@@ -156,6 +157,91 @@ def test_files_without_timeouts_are_split_at_a_time_limit_that_you_give(tmp_path
     ] * 6
     with pytest.raises(InvalidArgument, match="max_episode_steps"):
         next(read(path, mapping={"observations": "x"}))
+
+
+def chunked(path: Path, bounds: Sequence[tuple[int, int, int]], **more: Any) -> Path:  # noqa: ANN401 - arrays
+    """A file with chunks (number, first step, stop) of `arrays()`, and what else is given at its root."""
+    whole = arrays(**{"infos/qpos": None})
+    with h5py.File(path, "w") as file:
+        for number, start, stop in bounds:
+            for name in ("observations", "actions", "rewards", "terminals", "timeouts"):
+                file[f"virtual/{number}/{name}"] = whole[name][start:stop]
+        for name, value in more.items():
+            file[name] = value
+    return path
+
+
+def test_chunks_are_one_dataset_in_which_episodes_go_on(tmp_path: Path) -> None:
+    whole = arrays(next_observations=None)
+    plain = list(read(make(tmp_path / "plain.hdf5", next_observations=None)))
+    path = chunked(tmp_path / "a.hdf5", [(0, 0, 3), (1, 3, 8), (2, 8, 8), (10, 9, 14), (3, 8, 9)])
+    assert detect(path).name == "d4rl"
+    found = list(read(path))
+    assert [(episode.id, episode.length) for episode in found] == [
+        *(("episode_0", 4), ("episode_1", 5), ("episode_2", 1)),  # chunks 4 to 9 are missing
+        *(("episode_3", 1), ("episode_4", 3)),
+    ]
+    assert "virtual/4" in {change.field for change in found[0].lost}
+    path = chunked(tmp_path / "b.hdf5", [(0, 0, 3), (1, 3, 8), (2, 8, 14)])
+    for episode, expected, (start, stop) in zip(read(path), plain, BOUNDS, strict=True):
+        rows = episode.observations["observation"]
+        np.testing.assert_array_equal(rows[:], whole["observations"][start:stop])
+        np.testing.assert_array_equal(
+            rows[1 : stop - start], whole["observations"][start + 1 : stop]
+        )
+        for view in ("rewards", "terminations", "truncations"):
+            np.testing.assert_array_equal(getattr(episode, view), getattr(expected, view))
+        assert episode.lost == ()
+
+
+def test_large_arrays_of_chunks_stay_in_the_file(tmp_path: Path) -> None:
+    big = np.arange(3000 * 16, dtype=np.float32).reshape(3000, 16)
+    ends = np.zeros(3000, np.bool_)
+    ends[2500] = True
+    whole = {"observations": big, "actions": big[:, :2], "rewards": big[:, 0], "terminals": ends}
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for number in range(3):
+            for name, values in whole.items():
+                rows = values[number * 1000 : (number + 1) * 1000]
+                file.create_dataset(f"virtual/{number}/{name}", data=rows, compression="gzip")
+    lengths: list[int] = []
+    for episode in read(tmp_path / "a.hdf5"):
+        channel, at = episode.observations["observation"], sum(lengths)
+        lengths.append(episode.length)
+        for start, stop in ((0, 3), (98, 499), (998, 1002), (990, 2501), (5, 9)):
+            expected = big[at : at + episode.length][start:stop]
+            np.testing.assert_array_equal(channel[start:stop], expected)
+        assert not channel.is_loaded or episode.length < 1000
+    assert lengths == [2501, 499]
+
+
+def test_arrays_at_the_root_are_read_instead_of_chunks_as_d4rl_does(tmp_path: Path) -> None:
+    whole = arrays(next_observations=None)
+    names = ("observations", "actions", "rewards", "terminals", "timeouts")
+    path = chunked(tmp_path / "a.hdf5", [(0, 0, 14)], **{name: whole[name] for name in names})
+    found = list(read(path))
+    assert [episode.length for episode in found] == [stop - start for start, stop in BOUNDS]
+    assert set(found[0].observations) == {"observation"}
+    assert [str(change) for change in found[0].lost] == [
+        "dropped virtual: slices of the arrays at the root, which are read instead"
+    ]
+
+
+def test_chunks_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+    for name, value in (("actions", np.zeros((2, 2), "f4")), ("rewards", None)):
+        path = chunked(tmp_path / "a.hdf5", [(0, 0, 3), (1, 3, 8)])
+        with h5py.File(path, "a") as file:
+            del file[f"virtual/1/{name}"]
+            if value is not None:
+                file[f"virtual/1/{name}"] = value
+        with pytest.raises(SizeMismatch, match="virtual/1"):
+            next(read(path, format="d4rl"))
+    path = chunked(tmp_path / "a.hdf5", [(0, 0, 3), (1, 3, 8)])
+    with h5py.File(path, "a") as file:
+        del file["virtual/1/actions"]
+        file["virtual/1/actions"] = np.zeros((5, 3), "f4")
+    with pytest.raises(SizeMismatch, match=r"virtual/\*/actions"):
+        next(read(path))
 
 
 def test_large_arrays_stay_in_the_file(tmp_path: Path) -> None:

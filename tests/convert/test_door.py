@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tracemalloc
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import wshard
-from shard_format.errors import ShardError
+from shard_format.errors import MissingExtra, ShardError, ShardIOError
 from wshard import Episode, Timebase
 from wshard.convert import ConvertedEpisode, detect, read, write
 
@@ -63,6 +64,22 @@ def test_a_damaged_file_does_not_hide_what_a_folder_is(tmp_path: Path, ending: s
     head = b"PAR1" if ending == "parquet" else b"PK\3\4"
     (tmp_path / f"a.{ending}").write_bytes(head + b" cut")
     assert [episode.id for episode in read(tmp_path, on_error="skip")] == ["b"]
+
+
+def test_an_hdf5_file_that_cannot_be_looked_at_does_not_hide_what_a_folder_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "b.h5").symlink_to(tmp_path / "gone")
+    with pytest.raises(ShardIOError, match=r"b\.h5"):
+        detect(tmp_path)
+    (tmp_path / "c.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
+    (tmp_path / "b.h5").unlink()
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(MissingExtra, match="hdf5"):
+        detect(tmp_path)
+    (tmp_path / "b.h5").symlink_to(tmp_path / "gone")
+    np.savez(tmp_path / "a.npz", obs=np.zeros((3, 2)), action=np.zeros((3, 1)))
+    assert detect(tmp_path).name == "npz"
 
 
 def large_episodes(count: int, steps: int, width: int) -> Iterator[Episode]:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -81,6 +81,42 @@ def test_a_range_and_a_condition_choose_episodes(source: Path, tmp_path: Path) -
     report = convert(source, tmp_path / "out", OWN, options=options)
     assert report.episodes == 1
     assert os.listdir(tmp_path / "out") == ["ep_4.wshard"]
+
+
+def test_the_report_shows_which_block_each_field_became(tmp_path: Path) -> None:
+    (folder := tmp_path / "runs").mkdir()
+    for number in range(2):
+        named: dict[str, Any] = {
+            f"observations/{name}": np.zeros((3, 2)) for name in "abc"[: 2 + number]
+        }
+        np.savez(folder / f"{number}.npz", **named, acts=np.zeros((2, 1)), phase=np.zeros(2))
+    report = convert(folder, tmp_path / "out")
+    text = (tmp_path / "out.report.txt").read_text()
+    assert text.split("fields:\n")[1].splitlines() == [
+        "  observations/* (2 fields) -> signal/*",
+        "  acts                      -> action/action",
+        "  phase                     -> signal/phase",
+        "  observations/c            -> signal/c (1 episode)",
+    ]
+    kinds = {row["field"]: row["kind"] for row in report.as_json()["changes"]}
+    assert kinds == dict.fromkeys((*(f"observations/{c}" for c in "abc"), "acts", "phase"), "kept")
+
+
+@pytest.mark.parametrize(("jobs", "to"), [(1, OWN), (2, OWN), (1, "npz")])
+def test_a_condition_on_a_field_that_no_episode_has_is_a_warning(
+    source: Path, tmp_path: Path, jobs: int, to: str
+) -> None:
+    options = ConvertOptions(jobs=jobs, where="sucksess or lengte > 3")
+    report = convert(source, tmp_path / "out", OWN, to, options=options)
+    assert report.episodes == 0
+    assert report.warnings == [
+        "where: no episode has a field 'lengte'; did you mean 'length'?",
+        "where: no episode has a field 'sucksess'; did you mean 'success'?",
+    ]
+    assert f"warning: {report.warnings[0]}" in (tmp_path / "out.report.txt").read_text()
+    assert json.loads((tmp_path / "out.report.json").read_text())["warnings"] == report.warnings
+    fine = convert(source, tmp_path / "fine", OWN, to, options=ConvertOptions(where="length > 99"))
+    assert fine.warnings == []
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -101,6 +101,21 @@ def test_trajectories_are_read_by_number_with_one_more_observation(tmp_path: Pat
     assert metadata["maniskill"]["fail"] is False
 
 
+def test_a_folder_of_files_is_read_with_the_descriptions_beside_them(tmp_path: Path) -> None:
+    (tmp_path / "rl").mkdir()
+    for name in ("a", "b"):
+        maniskill_file(tmp_path / "rl" / f"{name}.h5")
+    with h5py.File(tmp_path / "rl" / "other.h5", "w") as file:
+        file["statistics"] = np.zeros(3)
+    one = [episode.metadata for episode in wshard.convert.read(tmp_path / "rl" / "a.h5")]
+    found = list(wshard.convert.read(tmp_path / "rl"))
+    assert [episode.id for episode in found] == [
+        f"{name}/traj_{number}" for name in ("a", "b") for number in (0, 2, 10)
+    ]
+    assert [episode.metadata for episode in found] == [*one, *one]
+    assert {change.field for change in found[0].lost} == {"other.h5"}
+
+
 def test_trajectories_become_episodes_of_ours(tmp_path: Path) -> None:
     maniskill_file(path := tmp_path / "trajectory.h5")
     wshard.convert.write(wshard.convert.read(path), tmp_path / "ours", "wshard")

@@ -15,6 +15,7 @@ from shard_format.errors import (
     BadMetadata,
     BadValue,
     ChecksumMismatch,
+    InvalidArgument,
     LimitExceeded,
     ShardError,
     SizeMismatch,
@@ -23,7 +24,7 @@ from shard_format.errors import (
 from tests.convert.mcap_support import made_episode
 from tests.convert.ros_support import check_robot, encoded_picture, robot_messages
 from wshard import Channel, Episode, Timebase
-from wshard.convert import detect, read, write
+from wshard.convert import ConvertOptions, convert, detect, read, write
 from wshard.convert._json_messages import columns_of
 from wshard.convert._mcap import McapReader
 from wshard.convert._model import Notes, ReadOptions
@@ -837,6 +838,24 @@ def test_several_episodes_become_a_folder_of_files(tmp_path: Path) -> None:
     write(episodes, tmp_path / "all", "mcap")
     back = list(read(tmp_path / "all"))
     assert [ep.actions["a"].data[0, 0] for ep in back] == list(range(11))
+
+
+def test_a_file_has_room_for_one_episode_and_a_folder_for_several(tmp_path: Path) -> None:
+    episodes = [Episode(f"ep_{n}", actions={"a": np.zeros((3, 1))}) for n in range(2)]
+    target = tmp_path / "all.mcap"
+    with pytest.raises(InvalidArgument, match="several episodes do not fit into one file"):
+        write(iter(episodes), target)
+    write(episodes, tmp_path / "source", "npz")
+    with pytest.raises(InvalidArgument, match="2 episodes"):
+        convert(tmp_path / "source", target)
+    with pytest.raises(InvalidArgument, match="'ep_1' after another one"):
+        convert(tmp_path / "source", target, options=ConvertOptions(where="length > 1"))
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+    chosen = ConvertOptions(where="id == 'ep_1'")
+    convert(tmp_path / "source", target, options=chosen)
+    assert target.is_file()
+    write(episodes[:1], tmp_path / "all", "mcap")
+    assert [path.name for path in (tmp_path / "all").iterdir()] == ["ep_0.mcap"]
 
 
 def test_lanes_that_were_added_to_a_recording_go_out_with_it(tmp_path: Path) -> None:

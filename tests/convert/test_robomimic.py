@@ -261,6 +261,49 @@ def test_liberos_task_and_upside_down_pictures_are_told(tmp_path: Path) -> None:
     assert set(episode.observations) >= {"states", "robot_states", "ee_states"}
 
 
+def test_a_folder_with_a_file_for_each_task_is_one_dataset(tmp_path: Path) -> None:
+    folder = tmp_path / "libero_goal"
+    folder.mkdir()
+    for name in ("task_10", "task_2", "task_1"):
+        libero_file(folder / f"{name}.hdf5")
+    libero_file(folder / "task_1.h5")
+    (folder / "task_2.hdf5").write_bytes((folder / "task_2.hdf5").read_bytes()[:3000])
+    (folder / "README.md").write_text("ten tasks")
+    assert wshard.convert.detect(folder).name == "robomimic"
+    open_files = set[int]()
+    found = []
+    for episode in wshard.convert.read(folder, on_error="skip"):
+        found.append(episode.id)
+        open_files.add(len(h5py.h5f.get_obj_ids(types=h5py.h5f.OBJ_FILE)))
+        assert episode.actions["action"].shape == (6, 7)
+        assert episode.metadata["task"] == "open the drawer"
+        assert "README.md" in {change.field for change in episode.lost}
+    assert found == [
+        *("task_1.h5/demo_0", "task_1.h5/demo_1", "task_1.hdf5/demo_0", "task_1.hdf5/demo_1"),
+        *("task_10.hdf5/demo_0", "task_10.hdf5/demo_1"),
+    ]
+    assert open_files == {1}
+    with pytest.raises(BadValue, match=r"task_2\.hdf5"):
+        list(wshard.convert.read(folder))
+
+
+def test_a_folder_of_files_is_converted_by_several_processes(tmp_path: Path) -> None:
+    folder = tmp_path / "libero_goal"
+    folder.mkdir()
+    for name in ("drawer", "bowl"):
+        libero_file(folder / f"{name}.hdf5")
+    (folder / "cut.hdf5").write_bytes((folder / "bowl.hdf5").read_bytes()[:3000])
+    options = wshard.convert.ConvertOptions(jobs=2, verify=True, on_error="skip")
+    report = wshard.convert.convert(folder, tmp_path / "out", options=options)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        f"{name}_demo_{number}.wshard" for name in ("bowl", "drawer") for number in (0, 1)
+    ]
+    assert list(report.failed) == ["cut"]
+    assert "cut.hdf5" in report.failed["cut"]
+    back = wshard.convert.convert(tmp_path / "out", tmp_path / "back.hdf5", to="robomimic")
+    assert (back.episodes, back.steps) == (4, 24)
+
+
 def test_isaac_labs_success_and_seed_are_metadata(tmp_path: Path) -> None:
     isaaclab_file(path := tmp_path / "dataset.hdf5")
     episodes = list(wshard.convert.read(path))

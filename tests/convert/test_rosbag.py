@@ -287,6 +287,19 @@ def test_a_description_that_lies_is_refused(
         one(path)
 
 
+@pytest.mark.parametrize("storage", ["SQLITE3", "MCAP"])
+@pytest.mark.parametrize("form", [None, "rosbag"])
+def test_a_description_that_belongs_to_no_bag_is_named(
+    tmp_path: Path, storage: str, form: str | None
+) -> None:
+    path = ros2_bag(tmp_path / "bag", robot_messages(HUMBLE.types), storage)
+    (path / "metadata.yaml").write_text("name: kitchen\nlicense: mit\n")
+    with pytest.raises(BadMetadata, match=r"bag/metadata\.yaml: not the description of a bag"):
+        next(read(path, form))
+    if storage == "MCAP":
+        assert [episode.id for episode in read(path, "mcap")] == ["bag"]
+
+
 def test_a_bag_of_ros_1_that_is_cut_anywhere_is_an_error_or_shorter(tmp_path: Path) -> None:
     string = NOETIC.types["std_msgs/msg/String"]
     whole = ros1_bag(

@@ -57,6 +57,9 @@ def seeds(target: str) -> Iterator[tuple[str, bytes]]:
     if target in ("tfrecord", "example"):
         yield from _records(target)
         return
+    if target in ("mcap", "rosbag"):
+        yield "small", _messages_of_mcap() if target == "mcap" else _messages_of_bag()
+        return
     if target == "extract":
         yield from vector_files("*valid_packs")
     for name, data in vector_files("*valid*" if target in OF_EPISODES else "*valid"):
@@ -95,6 +98,54 @@ def _records(target: str) -> Iterator[tuple[str, bytes]]:
     content = b"".join(encode_example(lists))
     head = len(content).to_bytes(8, "little")
     yield "small", head + bytes(4) + content + bytes(4) if target == "tfrecord" else content
+
+
+def _messages_of_mcap() -> bytes:
+    """A channel with messages in JSON, in a chunk that is not compressed and after it."""
+
+    def record(op: int, *fields: bytes) -> bytes:
+        content = b"".join(fields)
+        return struct.pack("<BQ", op, len(content)) + content
+
+    def text(value: bytes) -> bytes:
+        return struct.pack("<I", len(value)) + value
+
+    def message(number: int) -> bytes:
+        head = struct.pack("<HIQQ", 1, number, 1000 + number, 1000 + number)
+        return record(5, head, json.dumps({"v": number, "t": "a", "l": [1.5, 2]}).encode())
+
+    channel = record(4, struct.pack("<HH", 1, 0), text(b"/a"), text(b"json"), text(b""))
+    inner = channel + message(0) + message(1)
+    chunk = struct.pack("<QQQI", 1000, 1001, len(inner), 0) + text(b"")
+    about = record(12, text(b"run"), text(text(b"robot") + text(b"r2")))
+    return b"".join(
+        (
+            record(1, text(b""), text(b"fuzz")),
+            record(6, chunk, struct.pack("<Q", len(inner)), inner),
+            message(2),
+            about,
+            record(15, bytes(4)),
+            record(2, bytes(20)),
+        )
+    )
+
+
+def _messages_of_bag() -> bytes:
+    """A connection with messages, in a chunk that is not compressed."""
+
+    def fields(**values: bytes) -> bytes:
+        named = (key.encode() + b"=" + value for key, value in values.items())
+        return b"".join(struct.pack("<I", len(one)) + one for one in named)
+
+    def record(data: bytes, op: int, **values: bytes) -> bytes:
+        head = fields(op=bytes([op]), **values)
+        return struct.pack("<I", len(head)) + head + struct.pack("<I", len(data)) + data
+
+    number = struct.pack("<I", 0)
+    about = fields(topic=b"/a", type=b"std_msgs/Int8", md5sum=b"x", message_definition=b"int8 data")
+    inner = record(about, 7, conn=number, topic=b"/a")
+    inner += record(b"\1", 2, conn=number, time=struct.pack("<II", 5, 6))
+    return record(inner, 5, compression=b"none", size=struct.pack("<I", len(inner)))
 
 
 def _parts(target: str, name: str, data: bytes, reader: ShardReader) -> Iterator[tuple[str, bytes]]:

@@ -1,7 +1,7 @@
 """What the fuzzer calls. Each target takes any bytes and may raise nothing but ShardError.
 
 `container` reads a whole file in every way, `episode` every lane of one, `journal` brings a recording back,
-`shardpack` reads and recovers a shard of a dataset. `tfrecord` and `example` read what TensorFlow Datasets writes. `dataset`, `extract` and `decode` get files whose checksums fit.
+`shardpack` reads and recovers a shard of a dataset. `tfrecord` and `example` read what TensorFlow Datasets writes, and protobuf with it. `mcap` and `rosbag` read recordings of messages. `dataset`, `extract` and `decode` get files whose checksums fit.
 The others aim past checksums and sizes, at the parsers behind them, which random bytes would hardly ever reach.
 """
 
@@ -47,8 +47,12 @@ from tests.fuzz.repair import (
 from wshard import Episode, load_wshard, open_partial, recover, validate_chunk_continuity
 from wshard._chunk_manifest import ChunkManifest, open_chunk
 from wshard._metadata import parse_facts, parse_provenance, parse_rows
+from wshard.convert import read
+from wshard.convert._mcap_file import MAGIC as MCAP_MAGIC
 from wshard.convert._model import Notes
 from wshard.convert._rlds import RecordParser
+from wshard.convert._rosbag import MAGIC as BAG_MAGIC
+from wshard.convert._rosbag import BagFile
 from wshard.convert._tf_example import encode_example, parse_example
 from wshard.convert._tfds import FeatureLeaf, leaves_of, masked_crc32c, record_content, scan_records
 from wshard.doctor import examine
@@ -458,6 +462,29 @@ def _demo_leaves() -> dict[str, FeatureLeaf]:
     return {name: leaf for name, leaf in leaves.items() if leaf.kind != "image"}
 
 
+def fuzz_mcap(data: bytes) -> None:
+    """The records of an MCAP file, between its marks: every message, and the episode that they make."""
+    path = _folder("mcap") / "a.mcap"
+    path.write_bytes(MCAP_MAGIC + data + MCAP_MAGIC)
+    for episode in read(path, "mcap"):
+        for touch in _touches(episode):
+            with contextlib.suppress(ShardError):
+                touch()
+
+
+def fuzz_rosbag(data: bytes) -> None:
+    """The records of a bag of ROS 1: every message is found again at its place."""
+    path = _folder("rosbag") / "a.bag"
+    path.write_bytes(BAG_MAGIC + data)
+    bag = BagFile(str(path))
+    try:
+        for connection, _, _, _, content, place in bag.messages():
+            assert connection in bag.connections
+            assert bytes(bag.data(place)) == bytes(content)
+    finally:
+        bag.close()
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "chunk_manifest": fuzz_chunk_manifest,
     "container": fuzz_container,
@@ -471,6 +498,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "filters": fuzz_filters,
     "journal": fuzz_journal,
     "json": fuzz_json,
+    "mcap": fuzz_mcap,
+    "rosbag": fuzz_rosbag,
     "seek_table": fuzz_seek_table,
     "shardpack": fuzz_shardpack,
     "tfrecord": fuzz_tfrecord,

@@ -125,10 +125,13 @@ def _packing(args: argparse.Namespace) -> Callable[[str], int]:
 
 
 def _report(report: ConversionReport, console: Console) -> Exit:
+    for warning in report.warnings:
+        console.warn(warning)
     amounts = (count(report.episodes, "episode"), count(report.steps, "step"))
     lines = [f"{printable(report.target)}: {', '.join(amounts)}, {size(report.bytes_written)}"]
     if report.skipped:
         lines.append(f"  {count(report.skipped, 'episode')} converted by an earlier run")
+    lines += (f"  {printable(line)}" for line in report.field_lines() if line)
     rows = [(one, number) for one, number in report.changes.items() if one.kind != "kept"]
     for one, number in rows:
         where = "" if number == report.episodes else f" ({count(number, 'episode')})"

@@ -12,7 +12,7 @@ from wshard.catalogue._forms import LABELS, METADATA, ChannelForm, EpisodeForms
 from wshard.catalogue._index import MOST_STEPS, CatalogueOpener, select
 from wshard.catalogue._rows import NO_PACK, Catalogue, EpisodeInfo, EpisodeLocations, parse_facts
 from wshard.catalogue._scan import INDEX_SUFFIX, Files, PackOfEpisodes
-from wshard.catalogue._where import FIELDS, Where, field_of, parse_where
+from wshard.catalogue._where import FIELDS, Expression, Where, field_of, parse_where
 
 __all__ = [
     "FIELDS",
@@ -28,6 +28,7 @@ __all__ = [
     "EpisodeInfo",
     "EpisodeLocations",
     "EpisodeTable",
+    "Expression",
     "Files",
     "PackOfEpisodes",
     "Where",

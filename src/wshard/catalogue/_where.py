@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union
 from shard_format.errors import InvalidArgument, did_you_mean, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from wshard.catalogue._rows import EpisodeInfo
 
@@ -84,16 +84,27 @@ class Expression:
 
     def __call__(self, episode: EpisodeInfo) -> object:
         """Whether an episode is meant."""
-        self._keys.update(episode.metadata)
+        self.note_fields(episode.metadata)
         return _value(self._tree, episode)
 
-    def check_names(self) -> None:
-        """Raises if none of the episodes so far has a field of one of the names: it is misspelt."""
-        for name in sorted(self._unseen - self._keys):
-            raise InvalidArgument(
+    def note_fields(self, fields: Iterable[str]) -> None:
+        """Takes the names of the metadata of an episode, which has them even if the condition was tested elsewhere."""
+        self._keys.update(fields)
+
+    def unknown_names(self) -> list[InvalidArgument]:
+        """An error for each name of which none of the episodes so far has a field: it is misspelt."""
+        return [
+            InvalidArgument(
                 f"where: no episode has a field {name!r}",
                 hint=did_you_mean(name, [*FIELDS, *self._keys]) or _HINT,
             )
+            for name in sorted(self._unseen - self._keys)
+        ]
+
+    def check_names(self) -> None:
+        """Raises the first of `unknown_names`."""
+        for error in self.unknown_names():
+            raise error
 
 
 def _without_keyword(text: str) -> str:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from shard_format.errors import BadValue, ShardIOError, UnsafePath
-from shard_format.listing import natural_key
 from wshard._channels import Modality
 from wshard._episode import Episode
 from wshard.convert._arrays import EncodedFrames, channel_of, image_type
 from wshard.convert._groups import Parts, member_group, note_leftovers
 from wshard.convert._hdf5 import EncodedRows, attributes, contents, has_member, open_hdf5, reading
 from wshard.convert._model import DatasetReader, Probe
+from wshard.convert._per_file import files_in, stem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,11 +67,8 @@ class AlohaReader(DatasetReader):
         super().__init__(path, options)
         self._files = [path]
         if os.path.isdir(path):
-            names = os.listdir(path)
-            found = [name for name in names if _EPISODE.fullmatch(name)]
-            self.strays = sorted(set(names).difference(found))
-            self._files = [os.path.join(path, name) for name in sorted(found, key=natural_key)]
-        self._names = [os.path.splitext(os.path.basename(file))[0] for file in self._files]
+            self._files, self.strays = files_in(path, _EPISODE.fullmatch)
+        self._names = [stem(file) for file in self._files]
         self._open: dict[int, Any] = {}
 
     def names(self) -> Sequence[str]:

@@ -31,6 +31,7 @@ __all__ = [
     "CHANNEL_FACTS",
     "EncodedFrames",
     "ForeignRows",
+    "JoinedRows",
     "PartOfRows",
     "PictureHead",
     "WithNext",
@@ -116,6 +117,36 @@ class WithNext:
         if stop <= count or start > count:
             return found
         return np.concatenate((found, self._after[count - 1 : count]))
+
+
+class JoinedRows:
+    """Rows that are stored in several places, one after the other."""
+
+    def __init__(self, parts: Sequence[ForeignRows], path: str, entry: str) -> None:
+        self._parts = parts
+        forms = {(part.dtype, part.shape[1:]) for part in parts}
+        if len(forms) != 1:
+            raise SizeMismatch(
+                "an array changes its form from one part to the next",
+                path=path,
+                entry=entry,
+                found="; ".join(sorted(f"{dtype}{list(shape)}" for dtype, shape in forms)),
+            )
+        self.dtype = parts[0].dtype
+        self.shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        start, stop, _ = rows.indices(self.shape[0])
+        found: list[Any] = []
+        for part in self._parts:
+            length = part.shape[0]
+            if start < length and stop > 0:
+                found.append(part[max(0, start) : min(stop, length)])
+            start, stop = start - length, stop - length
+        if len(found) == 1:
+            one: NDArray[Any] = found[0]
+            return one
+        return np.concatenate(found) if found else np.zeros((0, *self.shape[1:]), self.dtype)
 
 
 def follows(now: ForeignRows, after: ForeignRows) -> bool:

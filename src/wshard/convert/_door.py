@@ -30,7 +30,14 @@ from wshard.convert._model import (
     WriteOptions,
     check_options,
 )
-from wshard.convert._registry import FORMATS, detect, format_named, format_of, module_of
+from wshard.convert._registry import (
+    FORMATS,
+    detect,
+    format_named,
+    format_of,
+    module_of,
+    reader_of,
+)
 from wshard.convert._work import WorkFolder, size_of, sync_tree
 
 if TYPE_CHECKING:
@@ -61,8 +68,7 @@ def open_source(
     found = detect(location) if form is None else format_named(form)
     if not found.reads:
         raise InvalidArgument(f"{found.title} can be written, not read", path=location)
-    source: DatasetReader = getattr(module_of(found), found.reader)(location, options)
-    return source
+    return reader_of(found, location, options)
 
 
 def read(

@@ -46,11 +46,11 @@ from wshard._channels import Channel, RaggedChannel
 from wshard._episode import Episode
 from wshard._lanes import TICKS, block_name
 from wshard._values import DType
-from wshard.convert._arrays import PartOfRows, channel_facts, note_pixels, splits
+from wshard.convert._arrays import JoinedRows, PartOfRows, channel_facts, note_pixels, splits
 from wshard.convert._fields import note_ambiguous, prediction_address
 from wshard.convert._hdf5 import as_json_value
 from wshard.convert._model import DatasetReader, DatasetWriter
-from wshard.convert._npz import JoinedRows, NpzFile, array_channel, plain_name, write_npz
+from wshard.convert._npz import NpzFile, array_channel, plain_name, write_npz
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

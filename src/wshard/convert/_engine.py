@@ -31,7 +31,7 @@ from wshard._lanes import frames_block, offsets_block
 from wshard._plan_episode import plan_entries
 from wshard._values import step_ranges
 from wshard._video import VideoChannel
-from wshard.catalogue import EpisodeInfo, parse_where
+from wshard.catalogue import EpisodeInfo, Expression, parse_where
 from wshard.convert._door import check_writable, open_source, read_one, write_dataset, writing
 from wshard.convert._model import (
     LAST,
@@ -45,6 +45,7 @@ from wshard.convert._model import (
 )
 from wshard.convert._own import SUFFIX, cameras_to_encode, file_name, note_encoded
 from wshard.convert._parts import part_folder
+from wshard.convert._per_file import several_episodes
 from wshard.convert._registry import detect, format_named, format_of
 from wshard.convert._work import WorkFolder
 
@@ -116,6 +117,8 @@ class _Done:
     """Why it could not be converted."""
     is_chosen: bool = True
     """False if `where` does not hold for it."""
+    fields: tuple[str, ...] | None = None
+    """The names of its metadata; None if `where` was not asked about it."""
 
     @property
     def is_made(self) -> bool:
@@ -268,6 +271,10 @@ class _Conversion:
         report, chosen, work = self.report, self._options, self._work
         written = ConversionReport("", report.target, "", report.to)
         with closing(open_source(report.source, report.format, chosen.reading())) as source:
+            found = len(self._numbers(source.names()))
+            is_one_file = form.is_one_episode and report.target.lower().endswith(form.suffixes)
+            if is_one_file and found > 1 and chosen.where is None:
+                raise several_episodes(report.target, f"{found} episodes")
             if chosen.resume:
                 files = self._make_files(source, passes=2)
                 episodes: Iterator[Episode] = self._from_files(files)
@@ -291,7 +298,7 @@ class _Conversion:
     def from_source(self, source: DatasetReader) -> Iterator[ConvertedEpisode]:
         names = source.names()
         numbers = self._numbers(names)
-        is_meant = _condition(self._options.where)
+        is_meant = _Condition(self._options.where)
         for done, number in enumerate(numbers):
             self._progress(done, len(numbers))
             try:
@@ -305,6 +312,7 @@ class _Conversion:
                 continue
             self.report.add(episode.changes)
             yield episode
+        self.report.warnings = is_meant.warnings()
         self._progress(len(numbers), len(numbers))
 
     def _numbers(self, names: Sequence[str]) -> range:
@@ -353,12 +361,7 @@ class _Conversion:
         with closing(open_source(report.source, report.format, self._options.reading())) as source:
             found = len(range(len(source.names()))[self._options.episodes])
             if is_one_file and found != 1:
-                raise InvalidArgument(
-                    "several episodes do not fit into one file",
-                    path=report.source,
-                    expected="a folder as target, or one episode",
-                    found=f"{found} episodes",
-                )
+                raise several_episodes(report.target, f"{found} episodes")
             files = self._make_files(source)
         if report.failed and not files:
             return  # what is at the target stays
@@ -394,8 +397,11 @@ class _Conversion:
             finished += 1
             self._progress(finished, total)
         # In the order of the source, whatever process was faster.
+        is_meant = _Condition(self._options.where)
         for file in files:
             self._count(done[file])
+            is_meant.note_fields(done[file].fields)
+        self.report.warnings = is_meant.warnings()
         made = [file for file in files if done[file].is_made]
         work.keep_only(made)
         return made
@@ -440,17 +446,19 @@ class _Worker:
         """Converts one episode; an error of the data is part of the result unless it shall be raised."""
         if self._source is None:
             self._source = self._open()
-            self._is_meant = _condition(self._where)
+            self._is_meant = _Condition(self._where)
         return self._convert(self._source, *task)
 
     def _convert(self, source: DatasetReader, number: int, file: str, name: str) -> _Done:
         path = os.path.join(self._folder, file)
         try:
             with read_one(source, number) as episode:
+                fields = None if self._where is None else tuple(episode.metadata)
                 if not self._is_meant(episode):
-                    return _Done(name, is_chosen=False)
+                    return _Done(name, is_chosen=False, fields=fields)
                 changes = (*episode.changes, *self._save(episode, path))
-                return _Done(name, episode.length, os.path.getsize(path), changes)
+                nbytes = os.path.getsize(path)
+                return _Done(name, episode.length, nbytes, changes, fields=fields)
         except DATA_ERRORS as error:
             with suppress(FileNotFoundError):
                 os.unlink(path)
@@ -581,11 +589,28 @@ def _hash_of(entry: PlannedEntry) -> bytes:
 # --- what is done, and reports
 
 
-def _condition(where: str | None) -> Callable[[Episode], object]:
-    if where is None:
-        return lambda _: True
-    holds = parse_where(where)
-    return lambda episode: holds(_info_of(episode))
+class _Condition:
+    """Which episodes are meant, and whether the condition names fields that none of them has."""
+
+    def __init__(self, where: str | None) -> None:
+        self._holds = None if where is None else parse_where(where)
+        self._has_seen_any = False
+
+    def __call__(self, episode: Episode) -> bool:
+        self._has_seen_any = True
+        return self._holds is None or bool(self._holds(_info_of(episode)))
+
+    def note_fields(self, fields: Sequence[str] | None) -> None:
+        """Takes what a worker said about an episode."""
+        if isinstance(self._holds, Expression) and fields is not None:
+            self._has_seen_any = True
+            self._holds.note_fields(fields)
+
+    def warnings(self) -> list[str]:
+        """What is likely to be misspelt."""
+        if not (isinstance(self._holds, Expression) and self._has_seen_any):
+            return []
+        return [str(error) for error in self._holds.unknown_names()]
 
 
 def _info_of(episode: Episode) -> EpisodeInfo:

@@ -15,7 +15,6 @@ import numpy as np
 
 from shard_format.errors import BadMetadata, InvalidArgument, ShardError
 from shard_format.extras import require
-from shard_format.listing import natural_key
 from wshard._channels import Channel, RaggedChannel, TextChannel
 from wshard._episode import Episode
 from wshard._labels import Intervals
@@ -60,7 +59,7 @@ from wshard.convert._model import (
     ReadOptions,
     WriteOptions,
 )
-from wshard.convert._per_file import next_path, stem
+from wshard.convert._per_file import files_in, next_path, stem
 from wshard.convert._protobuf import ProtobufDecoder
 from wshard.convert._ros import definitions, ros_decoder
 
@@ -89,8 +88,7 @@ class McapReader(DatasetReader):
         super().__init__(path, options)
         self._files = [path]
         if os.path.isdir(path):
-            names = (name for name in os.listdir(path) if name.endswith(".mcap"))
-            self._files = [os.path.join(path, name) for name in sorted(names, key=natural_key)]
+            self._files, self.strays = files_in(path, lambda name: name.endswith(".mcap"))
             if not self._files:
                 raise InvalidArgument("the folder has no MCAP files", path=path)
         self._open: list[MessageFile] = []
@@ -356,7 +354,7 @@ def put(episode: Episode, address: tuple[str, ...], channel: Channel) -> None:
 
 
 class McapWriter(DatasetWriter):
-    """Writes each episode as an MCAP file: one file, or a folder of them if there are several."""
+    """Writes each episode as an MCAP file: one, or a folder of them."""
 
     def __init__(self, path: str, options: WriteOptions) -> None:
         super().__init__(path, options)

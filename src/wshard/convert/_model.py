@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import asdict, dataclass, field
@@ -43,6 +44,9 @@ LAST: Final = " after the last step"
 """How the name of a block ends in a note about the entry that is not a step."""
 VIDEO: Final = ("keep", "decode", "encode")
 _HEAD_BYTES: Final = 1024
+# Of a report in text: lines about fields, and the column of their names.
+_MOST_ROWS: Final = 40
+_WIDEST: Final = 32
 _MOST_JSON: Final = 256 << 20
 
 
@@ -293,6 +297,12 @@ class Format:
     """What `pip install 'shard-format[…]'` needs."""
     suffixes: tuple[str, ...] = ()
     """Endings of the paths that are written in this format."""
+    is_one_episode: bool = False
+    """Whether a file with such an ending has room for one episode only."""
+    files: tuple[str, ...] = ()
+    """Endings of the files with several episodes each that a folder in this format consists of."""
+    beside: tuple[str, ...] = ()
+    """Endings of what lies beside such a file and is read with it."""
     lost: str = ""
     """What it cannot hold, for people."""
     example: str = ""
@@ -331,6 +341,8 @@ class ConversionReport:
     """By the name of an episode, why it could not be converted."""
     changes: Counter[FieldChange] = field(default_factory=Counter)
     """How many episodes have each change."""
+    warnings: list[str] = field(default_factory=list)
+    """What is likely to be a mistake of the call, such as a condition on a field that no episode has."""
 
     def add(self, changes: Sequence[FieldChange]) -> None:
         """Counts the changes of one more episode."""
@@ -349,6 +361,8 @@ class ConversionReport:
         ]
         if self.skipped:
             lines.append(f"  {self.skipped} of the episodes were converted by an earlier run")
+        lines += [f"  warning: {warning}" for warning in self.warnings]
+        lines += self.field_lines()
         for kind in KINDS[1:]:
             rows = list(self.of_kind(kind))
             if rows:
@@ -358,6 +372,27 @@ class ConversionReport:
             lines += ["", "not converted:"]
             lines += [f"  {name}: {problem}" for name, problem in self.failed.items()]
         return "\n".join(lines)
+
+    def field_lines(self) -> list[str]:
+        """Where fields went that are unchanged, for people: fields of a group that went to the same place share a line."""
+        groups: dict[tuple[str, str, int], list[tuple[str, str]]] = {}
+        for change, count in self.of_kind("kept"):
+            place = _pattern(change.field, change.detail)
+            groups.setdefault((*place, count), []).append((change.field, change.detail))
+        rows = [
+            (_fields(source, fields), fields[0][1] if len(fields) == 1 else target, count)
+            for (source, target, count), fields in groups.items()
+        ]
+        if not rows:
+            return []
+        width = min(_WIDEST, max(len(source) for source, _, _ in rows[:_MOST_ROWS]))
+        lines = ["", "fields:"]
+        for source, target, count in rows[:_MOST_ROWS]:
+            of = "" if count == self.episodes else f" ({_episodes(count)})"
+            lines.append(f"  {source:{width}} -> {target}{of}")
+        if len(rows) > _MOST_ROWS:
+            lines.append(f"  {len(rows) - _MOST_ROWS} more lines: see the report in JSON")
+        return lines
 
     def as_json(self) -> dict[str, Any]:
         """All of it as JSON."""
@@ -388,6 +423,30 @@ class ConversionReport:
 
 def _episodes(count: int) -> str:
     return "1 episode" if count == 1 else f"{count} episodes"
+
+
+def _pattern(field: str, detail: str) -> tuple[str, str]:
+    """A field and what it became, with `*` for the parts of the name that stayed."""
+    block = re.split("[, ]", detail, maxsplit=1)[0]
+    before, after = field.split("/"), block.split("/")
+    same = 0
+    while same < min(len(before), len(after)) and before[-1 - same] == after[-1 - same]:
+        same += 1
+    if not same:
+        return "", detail
+    source, target = ("/".join([*names[:-same], "*"]) for names in (before, after))
+    return source, "the same names" if target == "*" else target + detail[len(block) :]
+
+
+def _fields(pattern: str, fields: Sequence[tuple[str, str]]) -> str:
+    """What a line says about one field or several."""
+    names = [name for name, _ in fields]
+    if len(names) == 1:
+        return names[0]
+    if "/" in pattern:
+        return f"{pattern} ({len(names)} fields)"
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return f"{', '.join(names[:2])}{more}"
 
 
 def check_options(options: ReadOptions | WriteOptions) -> None:

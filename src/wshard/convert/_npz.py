@@ -18,7 +18,6 @@ from shard_format.errors import (
     LimitExceeded,
     ShardError,
     ShardIOError,
-    SizeMismatch,
     Truncated,
 )
 from shard_format.npy import npy_header, read_npy_header
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArrayFile",
-    "JoinedRows",
     "NpzFile",
     "array_channel",
     "is_zip",
@@ -227,36 +225,6 @@ def open_npy(path: str) -> ArrayFile:
 def is_zip(head: bytes) -> bool:
     """Whether a file that starts so may be an `.npz` file."""
     return head.startswith((b"PK\3\4", b"PK\5\6"))
-
-
-class JoinedRows:
-    """Rows that are stored in several places, one after the other."""
-
-    def __init__(self, parts: Sequence[ForeignRows], path: str, entry: str) -> None:
-        self._parts = parts
-        forms = {(part.dtype, part.shape[1:]) for part in parts}
-        if len(forms) != 1:
-            raise SizeMismatch(
-                "an array changes its form within an episode",
-                path=path,
-                entry=entry,
-                found="; ".join(sorted(f"{dtype}{list(shape)}" for dtype, shape in forms)),
-            )
-        self.dtype = parts[0].dtype
-        self.shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
-
-    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
-        start, stop, _ = rows.indices(self.shape[0])
-        found: list[Any] = []
-        for part in self._parts:
-            length = part.shape[0]
-            if start < length and stop > 0:
-                found.append(part[max(0, start) : min(stop, length)])
-            start, stop = start - length, stop - length
-        if len(found) == 1:
-            one: NDArray[Any] = found[0]
-            return one
-        return np.concatenate(found) if found else np.zeros((0, *self.shape[1:]), self.dtype)
 
 
 def array_channel(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from shard_format.errors import InvalidArgument
-from shard_format.listing import natural_key
 from wshard._channels import is_frames
 from wshard._files import save_wshard
 from wshard._formats import load_wshard
@@ -18,6 +17,7 @@ from wshard._metadata import CHANNEL_FIELDS
 from wshard._video import VideoChannel
 from wshard.convert._arrays import channel_of, note_pixels
 from wshard.convert._model import DatasetReader, DatasetWriter
+from wshard.convert._per_file import files_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,11 +46,9 @@ class OwnReader(DatasetReader):
         super().__init__(path, options)
         self._files = [path]
         if os.path.isdir(path):
-            names = os.listdir(path)
-            found = [name for name in names if name.endswith(SUFFIX)]
-            own = {f"{name.removesuffix(SUFFIX)}{ending}" for name in found for ending in _OWN}
-            self.strays = sorted(set(names) - own)
-            self._files = [os.path.join(path, name) for name in sorted(found, key=natural_key)]
+            self._files, others = files_in(path, lambda name: name.endswith(SUFFIX))
+            own = {file.removesuffix(SUFFIX) + ending for file in self._files for ending in _OWN}
+            self.strays = [name for name in others if os.path.join(path, name) not in own]
 
     def names(self) -> Sequence[str]:
         return [os.path.basename(file).removesuffix(SUFFIX) for file in self._files]

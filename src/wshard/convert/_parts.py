@@ -68,6 +68,12 @@ def commit_parts(target: str | os.PathLike[str]) -> ConversionReport:
             setattr(report, fact, getattr(report, fact) + getattr(one, fact))
         report.changes.update(one.changes)
         report.failed.update(one.failed)
+    # What one part warns about may be right in another: a field that only its episodes have.
+    report.warnings = [
+        warning
+        for warning in reports[0].warnings
+        if all(warning in one.warnings for one in reports)
+    ]
     found = len(os.listdir(whole))
     if found != report.episodes:
         raise InvalidArgument(

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 from shard_format.errors import InvalidArgument, did_you_mean
 from shard_format.foreign import explain
 from wshard.convert._model import Format, Probe
+from wshard.convert._per_file import FilesReader, has_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["FORMATS", "detect", "format_named", "format_of", "module_of"]
+    from wshard.convert._model import DatasetReader, ReadOptions
+
+__all__ = ["FORMATS", "detect", "format_named", "format_of", "module_of", "reader_of"]
 
 # Formats that are recognised by more come before those that would take almost anything.
 FORMATS: Final[dict[str, Format]] = {
@@ -30,20 +33,22 @@ FORMATS: Final[dict[str, Format]] = {
         Format(name="rlds", title="RLDS (TFDS TFRecord)", module="_rlds", reader="RldsReader", writer="RldsWriter", extra="images", example="bridge/0.1.0",
                steps="observation, action and reward of a step in one row; a last row that is_last and has only zeros beside the observation is observation T + 1",
                lost="labels, residuals, channels with their own clock; video becomes PNG, while JPEG and PNG stay as they are; ragged float64 is rounded to float32"),
-        Format(name="robomimic", title="robomimic, LIBERO, MimicGen, robosuite, Isaac Lab", module="_robomimic", reader="RobomimicReader", writer="RobomimicWriter", extra="hdf5", suffixes=(".hdf5",),
-               example="demo_v15.hdf5",
-               steps="obs[t], action[t], then reward[t], done[t], next_obs[t]; T + 1 observations where next_obs repeats obs",
-               lost="ragged channels, channels with clocks of their own, labels, residuals, units; one set of dataset facts"),
-        Format(name="maniskill", title="ManiSkill", module="_maniskill", reader="ManiSkillReader", extra="hdf5", example="trajectory.h5",
-               steps="obs[t], action[t], then reward[t], terminated[t]; T + 1 observations and states"),
+        # Before the others of HDF5: a folder of its files is known by their names.
         Format(name="aloha", title="ALOHA, ACT, Mobile ALOHA", module="_aloha", reader="AlohaReader", extra="hdf5", example="episode_0.hdf5",
                steps="obs[t], action[t]; T observations, no rewards or ends",
                lost="JPEG becomes pixels: red and blue are exchanged in the files"),
+        Format(name="robomimic", title="robomimic, LIBERO, MimicGen, robosuite, Isaac Lab", module="_robomimic", reader="RobomimicReader", writer="RobomimicWriter", extra="hdf5", suffixes=(".hdf5",), files=(".hdf5", ".h5"),
+               example="demo_v15.hdf5",
+               steps="obs[t], action[t], then reward[t], done[t], next_obs[t]; T + 1 observations where next_obs repeats obs",
+               lost="ragged channels, channels with clocks of their own, labels, residuals, units; one set of dataset facts; a folder of files becomes one file"),
+        Format(name="maniskill", title="ManiSkill", module="_maniskill", reader="ManiSkillReader", extra="hdf5", files=(".h5", ".hdf5"), beside=(".json",), example="trajectory.h5",
+               steps="obs[t], action[t], then reward[t], terminated[t]; T + 1 observations and states"),
         Format(name="d4rl", title="D4RL", module="_d4rl", reader="D4rlReader", extra="hdf5", example="hopper-medium-v2.hdf5",
-               steps="all episodes back to back, split at terminals and timeouts; T + 1 observations where next_observations repeats the next step, else T"),
+               steps="all episodes back to back, split at terminals and timeouts; T + 1 observations where next_observations repeats the next step, else T. "
+               "Chunks (virtual/N) are read in the order of their numbers if the whole arrays are not at the root"),
         Format(name="hdf5", title="HDF5 with a mapping", module="_mapped_hdf5", reader="MappedHdf5Reader", extra="hdf5", example="data.h5",
                steps="as the mapping says; T or T + 1 observations, T actions"),
-        Format(name="mcap", title="MCAP", module="_mcap", reader="McapReader", writer="McapWriter", extra="mcap", suffixes=(".mcap",), example="drive.mcap",
+        Format(name="mcap", title="MCAP", module="_mcap", reader="McapReader", writer="McapWriter", extra="mcap", suffixes=(".mcap",), is_one_episode=True, example="drive.mcap",
                steps="no steps: each topic has the clock of its messages, T is 0; files of this library keep their steps",
                lost="residuals, bits of NaN; video with B-frames becomes pixels; protobuf and ROS messages are written as JSON"),
         Format(name="rosbag", title="ROS 1 and ROS 2 bags", module="_rosbag", reader="RosbagReader", extra="ros", example="rosbag2_2026_03_01",
@@ -63,7 +68,7 @@ FORMATS: Final[dict[str, Format]] = {
         Format(name="table", title="CSV and Parquet", module="_table", reader="TableReader", writer="TableWriter", extra="arrow", suffixes=(".parquet", ".csv"), example="runs.parquet",
                steps="row t has observation t, the action after it and its reward; a last row without them is observation T + 1",
                lost="Parquet: channels with their own clock, residuals, extras. CSV: also types, lists, metadata, pictures"),
-        Format(name="rerun", title="Rerun", module="_rerun", writer="RerunWriter", extra="rerun", suffixes=(".rrd",), example="episode.rrd",
+        Format(name="rerun", title="Rerun", module="_rerun", writer="RerunWriter", extra="rerun", suffixes=(".rrd",), is_one_episode=True, example="episode.rrd",
                steps="observations, actions and rewards on the timelines step and time",
                lost="residuals, extras, fields of points besides x, y, z; numbers in plots are 64-bit floats"),
     )
@@ -120,7 +125,7 @@ def detect(path: str | os.PathLike[str]) -> Format:
     location = os.fspath(path)
     probe = Probe(location)
     for form in readable():
-        if module_of(form).recognises(probe):
+        if _recognises(form, probe):
             return form
     if probe.damage is not None:
         raise probe.damage
@@ -133,6 +138,22 @@ def detect(path: str | os.PathLike[str]) -> Format:
         explain(error, probe.head)
     error.hint = error.hint or "name the format if you know it: format=…, --from FORMAT"
     raise error
+
+
+def _recognises(form: Format, probe: Probe) -> bool:
+    recognises = module_of(form).recognises
+    if probe.is_folder and form.files:
+        return has_file(probe.path, form.files, recognises, probe)
+    return bool(recognises(probe))
+
+
+def reader_of(form: Format, path: str, options: ReadOptions) -> DatasetReader:
+    """A dataset, open for reading."""
+    kind = getattr(module_of(form), form.reader)
+    if form.files and os.path.isdir(path):
+        return FilesReader(path, options, kind, form.files, form.beside)
+    reader: DatasetReader = kind(path, options)
+    return reader
 
 
 def readable() -> Iterable[Format]:

@@ -32,7 +32,7 @@ _EXACT: Final = ("f8", "f4", "f2", "b1", "i1", "u1", "i2", "u2", "i4", "u4")
 
 
 class RerunWriter(DatasetWriter):
-    """Writes each episode as a recording: one file, or a folder of them if there are several."""
+    """Writes each episode as a recording: one, or a folder of them."""
 
     def __init__(self, path: str, options: WriteOptions) -> None:
         super().__init__(path, options)

@@ -43,13 +43,15 @@ if TYPE_CHECKING:
     from wshard.convert._mcap_file import Message, Place
     from wshard.convert._message_columns import MessageDecoder
 
-__all__ = ["RosbagReader", "recognises"]
+__all__ = ["MAGIC", "BagFile", "RosbagReader", "recognises"]
 
-_MAGIC: Final = b"#ROSBAG V2.0\n"
+MAGIC: Final = b"#ROSBAG V2.0\n"
 _SQLITE: Final = b"SQLite format 3\0"
 _DESCRIPTION: Final = "metadata.yaml"
 _KEY: Final = "rosbag2_bagfile_information"
+_MOST_HEAD: Final = 4096
 _MOST_YAML: Final = 16 << 20
+_STORED: Final = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
 _PIECE: Final = 1 << 20
 # How much larger a compressed file may become on disk.
 _MOST_EXPANSION: Final = 1000
@@ -59,18 +61,33 @@ _NO_TIME: Final = -1
 def recognises(probe: Probe) -> bool:
     """Whether it is a bag of ROS 1 or ROS 2, or a folder of bags."""
     if not probe.is_folder:
-        if probe.head.startswith(_MAGIC):
+        if probe.head.startswith(MAGIC):
             return True
         return probe.head.startswith(_SQLITE) and _is_bag(probe.path)
-    return _is_folder_of_ros2(probe.path) or bool(_bags_in(probe.path))
+    if _is_folder_of_ros2(probe.path) or _bags_in(probe.path):
+        return True
+    if _DESCRIPTION in probe.names and any(name.endswith(_STORED) for name in probe.names):
+        probe.damage = probe.damage or _no_description(probe.path)
+    return False
 
 
 def _is_folder_of_ros2(folder: str) -> bool:
     path = os.path.join(folder, _DESCRIPTION)
     try:
-        return os.path.isfile(path) and _KEY.encode() in read_file(path, 4096)
+        return os.path.isfile(path) and _KEY.encode() in read_file(path, _MOST_HEAD)
     except ShardError:
         return False
+
+
+def _no_description(folder: str) -> BadMetadata:
+    """The error for a `metadata.yaml` that describes something else."""
+    return BadMetadata(
+        "not the description of a bag of ROS 2",
+        path=os.path.join(folder, _DESCRIPTION),
+        expected=f"an object {_KEY!r} in its first {_MOST_HEAD} bytes",
+        hint="if the MCAP files of the folder are recordings of their own, name the format: "
+        "format='mcap', --from mcap",
+    )
 
 
 def _bags_in(folder: str) -> list[str]:
@@ -103,6 +120,8 @@ class RosbagReader(DatasetReader):
         is_many = os.path.isdir(path) and not _is_folder_of_ros2(path)
         self._bags = _bags_in(path) if is_many else [path]
         if not self._bags:
+            if os.path.lexists(os.path.join(path, _DESCRIPTION)):
+                raise _no_description(path)
             raise InvalidArgument(
                 "the folder has no bags", path=path, expected=f"{_DESCRIPTION}, or files *.bag"
             )
@@ -119,7 +138,7 @@ class RosbagReader(DatasetReader):
         episode = Episode(stem(path))
         if os.path.isdir(path):
             self._read_folder(path, episode, notes)
-        elif read_file(path, len(_MAGIC)) == _MAGIC:
+        elif read_file(path, len(MAGIC)) == MAGIC:
             self._read_ros1(path, episode, notes)
         else:
             self._read_sqlite([path], episode, notes, {}, is_compressed=False)
@@ -360,12 +379,12 @@ class BagFile(ChunkedFile):
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        if bytes(self._file[: len(_MAGIC)]) != _MAGIC:
+        if bytes(self._file[: len(MAGIC)]) != MAGIC:
             raise BadMagic("not a bag of ROS 1", path=path, expected="version 2.0")
         self.connections: dict[int, dict[str, str]] = {}
 
     def messages(self) -> Iterator[Message]:
-        at = len(_MAGIC)
+        at = len(MAGIC)
         while at < self._size:
             fields, start, stop = self._record(self._file, at)
             if self._number(fields, "op", 1) == _CHUNK:

@@ -28,7 +28,6 @@ import numpy as np
 
 from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, ShardError
 from shard_format.extras import require
-from shard_format.listing import natural_key
 from shard_format.registry import DEFAULT_LIMITS
 from shard_format.sources import read_file
 from wshard._blocks import ArrayBlock
@@ -51,6 +50,7 @@ from wshard.convert._fields import SECONDS, address_of_field, seconds_as_ns
 from wshard.convert._hdf5 import as_json_value
 from wshard.convert._model import DatasetReader
 from wshard.convert._npz import modality_of, plain_name
+from wshard.convert._per_file import files_in
 from wshard.convert._table_writer import EPISODE, FLAT, FRAME, OWN, ROW, TableWriter, column_of
 
 if TYPE_CHECKING:
@@ -124,11 +124,9 @@ class TableReader(DatasetReader):
         require("pyarrow", "arrow")
         self._files = [path]
         if os.path.isdir(path):
-            names = sorted(os.listdir(path), key=natural_key)
-            self._files = [os.path.join(path, name) for name in names if name.endswith(_ENDINGS)]
+            self._files, self.strays = files_in(path, lambda name: name.endswith(_ENDINGS))
             if not self._files:
                 raise InvalidArgument("no tables in this folder", path=path, expected=_ENDINGS)
-            self.strays = [name for name in names if not name.endswith(_ENDINGS)]
         self._last: _StepTable | None = None
 
     @cached_property
