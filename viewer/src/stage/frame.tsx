@@ -160,6 +160,6 @@ export function momentWidth(width: number, count: number): number {
   const most = Math.max(1, Math.min(4, Math.floor(room / 300)));
   const places = Math.max(2, count);
   // As many in each row: four stand two by two where there is no room for all.
-  const columns = Math.min(most, Math.ceil(places / Math.ceil(places / most)));
+  const columns = Math.ceil(places / Math.ceil(places / most));
   return Math.floor((room - (columns - 1) * gutter.right) / columns);
 }

@@ -132,7 +132,7 @@ function Series({ episode, subject, view, width, height, settings, change, repor
     <div class="series">
       <div class="series-legend" style={{ paddingLeft: `${gutter.left}px`, height: `${legendHeight}px` }}>
         <Values episode={episode} subject={subject} parts={parts} view={view} dims={dims} />
-        <span class="series-tools">
+        <span class="panel-tools series-tools">
           {models.length > 1 && (
             <select
               aria-label={words.model}

@@ -117,7 +117,7 @@ export function drawLine(
 
 /** The name of a line stands on it, each in its own part of the width so that none covers another. */
 function drawName(
-  { context, left, right, start, end, x }: Scene,
+  { context, start, end, x }: Scene,
   { y }: Area,
   { line, colour, name = "" }: PlotLine,
   from: number,
@@ -130,7 +130,7 @@ function drawName(
   context.lineWidth = 3;
   context.strokeStyle = colourOf("--surface");
   context.fillStyle = colour;
-  const place = [name, x(line.x[at] as number), y(line.max[at] as number) - 5, (right - left) * share] as const;
+  const place = [name, x(line.x[at] as number), y(line.max[at] as number) - 5] as const;
   context.strokeText(...place);
   context.fillText(...place);
 }
