@@ -214,6 +214,7 @@ def test_nothing_is_logged_after_the_address(page: Path, episode: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("showing ")
         address, _, token = process.stdout.readline().strip().partition("#token=")
+        assert process.stdout.readline() == "Ctrl-C ends it\n"
         place = urlsplit(address)
 
         def ask(request: str, *, leaves: bool = False) -> bytes:
