@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import webbrowser
@@ -205,6 +207,42 @@ def test_control_c_ends_it_as_it_ends_other_commands(page: Path, episode: Path) 
         _, err = process.communicate(timeout=60)
         assert process.returncode == 130
         assert err == "wshard: interrupted\n"
+
+
+def test_nothing_is_logged_after_the_address(page: Path, episode: Path) -> None:
+    with started(page, episode, "--no-browser") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("showing ")
+        address, _, token = process.stdout.readline().strip().partition("#token=")
+        assert process.stdout.readline() == "Ctrl-C ends it\n"
+        place = urlsplit(address)
+
+        def ask(request: str, *, leaves: bool = False) -> bytes:
+            """The first bytes of the answer; or nothing, from a client that leaves before it comes."""
+            with socket.create_connection((place.hostname, place.port or 0), timeout=60) as client:
+                client.sendall(request.encode())
+                if leaves:
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    return b""
+                return client.recv(12)
+
+        host = f"Host: {place.netloc}\r\n"
+        key = f"Authorization: Bearer {token}\r\n"
+        file = f"GET /f/0 HTTP/1.1\r\n{host}Range: bytes=0-63\r\n"
+        assert ask(f"GET / HTTP/1.1\r\n{host}\r\n") == b"HTTP/1.1 200"
+        assert ask(f"{file}{key}\r\n") == b"HTTP/1.1 206"
+        assert ask(f"{file}Authorization: Bearer wrong\r\n\r\n") == b"HTTP/1.1 401"
+        assert ask(f"GET /f/0?token={token} HTTP/1.1\r\n{host}\r\n") == b"HTTP/1.1 401"
+        assert ask(f"GET /f/99 HTTP/1.1\r\n{host}{key}Range: bytes=0-63\r\n\r\n") == b"HTTP/1.1 404"
+        assert ask(f"POST /f/0 HTTP/1.1\r\n{host}{key}\r\n") == b"HTTP/1.1 405"
+        assert ask("nonsense\r\n\r\n")
+        ask(f"{file}{key}\r\n", leaves=True)
+        ask(f"{file}{key}", leaves=True)
+        # Those two left before their answers came, and the server answers others.
+        assert ask(f"{file}{key}\r\n") == b"HTTP/1.1 206"
+        os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert (out, err) == ("", "wshard: interrupted\n")
 
 
 def test_an_idle_server_ends_with_success(page: Path, episode: Path) -> None:

@@ -15,7 +15,7 @@ export const words = {
     or: "or",
     private: "Files stay on this computer: nothing is uploaded, and the page loads nothing else.",
     kinds: "Episodes, chunks with their manifest, packs, recordings in progress, and other Shard files.",
-    beside: "Predictions and overviews in files beside an episode are shown if you drop the folder.",
+    beside: "Drop the folder to see predictions and overviews in files beside an episode, too.",
     missing: (id: string) => `This link is about the episode “${id}”. Open its file to see the same view.`,
     missingFile: (name: string) => `The link names the file ${name}.`,
   },
@@ -27,27 +27,24 @@ export const words = {
     back: "Back to the episodes",
     hints: {
       network:
-        "The browser did not get an answer that this page may read. Either the server is not there, or it does not allow other pages to read its files. Ask the owner of the server to send the headers “Access-Control-Allow-Origin: *” and “Access-Control-Expose-Headers: Content-Range, ETag”. Or download the file and drop it here, or run “wshard view ADDRESS”.",
+        "The server is not there, or does not allow other pages to read its files. Ask its owner to send the headers “Access-Control-Allow-Origin: *” and “Access-Control-Expose-Headers: Content-Range, ETag”. Or download the file and drop it here, or run “wshard view ADDRESS”.",
       ranges:
-        "The server sends whole files only. This page needs range requests, because episodes are large. Most servers of static files have them; “python -m http.server” does not. Or download the file and drop it here, or run “wshard view ADDRESS”.",
+        "The server sends whole files only. This page needs range requests. Most servers of static files have them; “python -m http.server” does not. Or download the file and drop it here, or run “wshard view ADDRESS”.",
       expose:
         "The server answers, but hides the header Content-Range from this page. It must send “Access-Control-Expose-Headers: Content-Range, ETag”.",
-      auth: "The server wants to know who asks. This page sends no password. Download the file and drop it here, or run “wshard view ADDRESS” where your credentials are.",
-      token:
-        "The page needs the whole address that “wshard view” printed. If you loaded it again, open that address again: the page keeps its token only while it is open.",
+      auth: "The server asks for a password, and this page sends none. Download the file and drop it here, or run “wshard view ADDRESS” where your credentials are.",
+      token: "Open the whole address that “wshard view” printed: the page keeps its token only while it is open.",
       ended: "“wshard view” does not answer. If it has ended, start it again and open the address that it prints.",
       missing: "There is no file at this address. Check the address.",
-      changed: "The file changed while it was read. Open it again to see its new version.",
-      stopped: "The part of this page that reads files was stopped. Open the file again.",
+      changed: "The file changed while it was read. Open it again.",
+      stopped: "The reader of files was stopped. Open the file again.",
       notShard: "This is not a Shard file, or its beginning is damaged.",
-      truncated:
-        "The file is not complete. If it was copied or downloaded, do that again. If it was recorded, try “wshard recover”.",
-      damaged:
-        "The file is damaged, or was not written as the specification says. “wshard doctor FILE” checks all of it.",
+      truncated: "The file is not complete. Copy or download it again. For a recording, try “wshard recover”.",
+      damaged: "The file is damaged, or not as the specification says. “wshard doctor FILE” checks all of it.",
       chunks: "A manifest needs its chunks. Open the whole folder, or choose all files together.",
       catalogue:
-        "A catalogue names episodes, and a page may not look for files. Drop the episodes themselves, or run “wshard view CATALOGUE”, which lists those that it names.",
-      container: "This Shard file holds no episode. Its entries can be listed, but there is nothing to play.",
+        "A page may not look for the files that a catalogue names. Drop them here, or run “wshard view CATALOGUE”.",
+      container: "This Shard file has entries, but no episode.",
     },
   },
   table: {

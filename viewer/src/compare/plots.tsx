@@ -7,9 +7,10 @@ import type { EpisodeModel, Subject } from "../model/episode";
 import type { ChannelFacts } from "../model/facts";
 import { useAnswer, useSlowly } from "../model/hooks";
 import { gutter } from "../panels/panel";
+import { extentOf } from "../panels/series";
 import { dimensionNames } from "../panels/series/parts";
 import { Plot, type PlotBand, type PlotLine } from "../panels/series/plot";
-import { type Reduced, valueRange } from "../plot-data/columns";
+import type { Reduced } from "../plot-data/columns";
 import type { View } from "../state/view";
 import { colour, theme } from "../ui/colours";
 import { shown } from "../ui/escape";
@@ -65,6 +66,7 @@ export function ModelPlots({ episode, subject, models: [a, b], view, width }: Mo
   const ink = useMemo(() => inks(), [shownTheme]);
   if (error) return <p class="nothing bad">{shown(error.message)}</p>;
   if (value === undefined || width === 0) return <p class="nothing">{words.reading}</p>;
+  const [nameA, nameB] = [shown(a.model), shown(b.model)];
   const strips = dims.map((_, at) => [value.errorA[at], value.errorB[at]]);
   return (
     <>
@@ -74,7 +76,11 @@ export function ModelPlots({ episode, subject, models: [a, b], view, width }: Mo
           name={nameOf(channel, dimension)}
           view={view}
           width={width}
-          lines={[line(value.truth[at], ink.truth), line(value.a[at], ink.a), line(value.b[at], ink.b, true)].flat()}
+          lines={[
+            line(value.truth[at], ink.truth, false, words.recorded),
+            line(value.a[at], ink.a, false, nameA),
+            line(value.b[at], ink.b, true, nameB),
+          ].flat()}
           strip={[line(strips[at]?.[0], ink.a), line(strips[at]?.[1], ink.b, true)].flat()}
           stripName={words.error}
         />
@@ -151,12 +157,12 @@ const noBands: readonly PlotBand[] = [];
 
 function Pair({ name, view, width, lines, strip, stripName }: PairProps): JSX.Element {
   const shared = { view, width, bands: noBands };
-  const [low, high] = extent(strip);
+  const [low, high] = extentOf(strip.map((one) => one.line));
   const far = Math.max(Math.abs(low), Math.abs(high));
   return (
     <section class="compare-pair" aria-label={name}>
       <h3>{name}</h3>
-      <Plot {...shared} lines={lines} y={extent(lines)} height={plotHeight} label={name} />
+      <Plot {...shared} lines={lines} y={extentOf(lines.map((one) => one.line))} height={plotHeight} label={name} />
       {strip.length > 0 && view.error.value && (
         <>
           <p class="compare-strip">{words.upTo(stripName, numberText(Number(far.toPrecision(2))))}</p>
@@ -176,20 +182,12 @@ function inks() {
   };
 }
 
-function line(found: Reduced | undefined, stroke: string, isDashed = false): PlotLine[] {
-  return found === undefined ? [] : [{ line: found, colour: stroke, isDashed }];
+function line(found: Reduced | undefined, stroke: string, isDashed = false, name = ""): PlotLine[] {
+  return found === undefined ? [] : [{ line: found, colour: stroke, isDashed, name }];
 }
 
 function nameOf(channel: ChannelFacts, dimension: number): string {
   const unit = channel.unit === "" ? "" : ` (${shown(channel.unit)})`;
   if (channel.dimensions === 1) return shown(channel.id) + unit;
   return `${shown(channel.id)}[${shown(dimensionNames(channel)[dimension] ?? String(dimension))}]${unit}`;
-}
-
-function extent(lines: readonly PlotLine[]): readonly [number, number] {
-  const found = valueRange(lines.map((one) => one.line));
-  if (found === undefined) return [-1, 1];
-  const [low, high] = found;
-  const room = low === high ? Math.abs(low) * 0.1 || 1 : (high - low) * 0.06;
-  return [low - room, high + room];
 }

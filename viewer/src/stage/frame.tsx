@@ -157,6 +157,9 @@ export function Frame({ app, episode, subject, view, width, moments, hide, box }
 /** The width of a panel that shows one moment: such panels stand side by side where there is room. */
 export function momentWidth(width: number, count: number): number {
   const room = width - 2 * gutter.right;
-  const columns = Math.max(1, Math.min(4, Math.max(2, count), Math.floor(room / 300)));
+  const most = Math.max(1, Math.min(4, Math.floor(room / 300)));
+  const places = Math.max(2, count);
+  // As many in each row: four stand two by two where there is no room for all.
+  const columns = Math.ceil(places / Math.ceil(places / most));
   return Math.floor((room - (columns - 1) * gutter.right) / columns);
 }

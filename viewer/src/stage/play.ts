@@ -28,7 +28,7 @@ export function startPlaying(view: View, episode: () => EpisodeModel): () => voi
       position += (Math.min(now - last, 250) / 1000) * rate * view.speed.peek();
       last = now;
       const loop = view.isLooping.peek() ? (view.selection.peek() ?? view.range.peek()) : null;
-      const end = loop === null ? view.length.peek() - 1 : Math.min(loop.end, view.length.peek()) - 1;
+      const end = loop === null ? view.length.peek() - 1 : Math.min(loop.end, view.length.peek());
       if (position >= end) {
         if (loop === null) {
           view.seek(end);

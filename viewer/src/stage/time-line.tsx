@@ -5,11 +5,13 @@ import { useEffect, useRef } from "preact/hooks";
 import type { EpisodeModel } from "../model/episode";
 import type { Interval } from "../model/facts";
 import { useAnswer, useColumns } from "../model/hooks";
+import { valueRange } from "../plot-data/columns";
 import type { View } from "../state/view";
 import { colour, theme } from "../ui/colours";
 import { shown } from "../ui/escape";
 import * as format from "../ui/format";
 import { listen } from "../ui/listen";
+import { plotArea } from "../ui/time-canvas";
 import { Tool } from "../ui/tool";
 import { useWidth } from "../ui/width";
 import { words } from "../words";
@@ -166,12 +168,8 @@ function Overview({ episode, view, marks }: TimeLineProps & { readonly marks: re
     const bottom = height - (lanes.length > 0 ? labelHeight + 4 : 4);
     const [line] = columns?.lines ?? [];
     if (line !== undefined) {
-      let [low, high] = [
-        Math.min(0, ...line.min.filter(Number.isFinite)),
-        Math.max(0, ...line.max.filter(Number.isFinite)),
-      ];
-      if (low === high) [low, high] = [low - 1, high + 1];
-      const toY = (value: number) => bottom - ((value - low) / (high - low)) * (bottom - top);
+      const [low, high] = valueRange([line]) ?? [0, 0];
+      const { y: toY } = plotArea(top, bottom, Math.min(0, low), Math.max(0, high), 0);
       context.fillStyle = colour("--overview");
       const zero = toY(0);
       for (let at = 0; at < line.x.length; at++) {

@@ -87,6 +87,24 @@ class SparseSink implements Sink {
   }
 }
 
+/** Five channels of ten million samples each. In each, one sample is 50 and all others are at most 1. */
+export async function fiveLong(): Promise<Served> {
+  const samples = 10_000_000;
+  const data = new Float32Array(samples);
+  for (let at = 0; at < samples; at++) data[at] = Math.sin(at / 1000) + (at === 7_654_321 ? 50 : 0);
+  const steps = 8_000;
+  const channel = { data, startNs: 0n, samplingRateHz: (samples / steps) * 30 };
+  const sink = new SparseSink();
+  await writeEpisode(sink, {
+    id: "five_001",
+    timebase: { tickHz: 30 },
+    observations: Object.fromEntries(["a", "b", "c", "d", "e"].map((name) => [name, channel])),
+    actions: { ctrl: { data: waves(steps, 2), shape: [2] } },
+    rewards: new Float32Array(steps),
+  });
+  return sink.served;
+}
+
 /** An episode of more than 2 GB: a camera without light, joints, and a microphone with ten million samples. */
 export async function huge(): Promise<Served> {
   const steps = 8_000;

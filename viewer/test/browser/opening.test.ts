@@ -118,7 +118,7 @@ describe.skipIf(hasNoBrowser)("opening", () => {
   });
 
   test.each([
-    ["auth", "sends no password"],
+    ["auth", "asks for a password"],
     ["ranges", "needs range requests"],
     ["expose", "hides the header Content-Range"],
     ["cors", "Access-Control-Allow-Origin"],

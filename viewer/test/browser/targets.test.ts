@@ -1,6 +1,9 @@
-// The targets of the viewer: requests, bytes, times, memory and size. Each prints what it measured.
+// The targets of the viewer: requests, bytes, times, memory and size. Each prints a line with the target and what it
+// measured.
 //
-// Other work shares the processors of a test machine, so limits of time are twice the targets, and times are medians.
+// Other work shares the processors of a test machine. So the limit of a median is the target where there is room for
+// that, and otherwise twice the target; the limit of the 95th of 100 is further away, because one pause of the machine
+// is enough to miss it.
 
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -8,7 +11,7 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import type { Browser, CDPSession, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { encoded, huge, reaching } from "./episodes";
+import { encoded, fiveLong, huge, reaching } from "./episodes";
 import {
   choose,
   drawn,
@@ -44,20 +47,27 @@ function report(target: string, text: string): void {
 
 const ms = (value: number) => `${value.toFixed(1)} ms`;
 
+/** Prints and checks times in milliseconds. */
+function checkTimes(target: string, goal: string, times: readonly number[], most: { p50: number; p95: number }): void {
+  const [p50, p95] = [median(times), quantile(times, 0.95)];
+  report(target, `target ${goal}, p50 ${ms(p50)}, p95 ${ms(p95)} of ${times.length}`);
+  expect(p50, `${target}: p50`).toBeLessThan(most.p50);
+  expect(p95, `${target}: p95`).toBeLessThan(most.p95);
+}
+
 describe("the built page", () => {
   const html = readFileSync(viewerFile);
 
   test("is one file that loads nothing, of at most 150 KB compressed without points in space", () => {
     const points = 5000;
     const packed = gzipSync(html, { level: 9 }).length;
-    report("size", `${html.length} bytes, ${packed} bytes gzip`);
+    report("size", `target ${150_000 + points} bytes gzip, ${packed} (${html.length} unpacked)`);
     expect(packed).toBeLessThanOrEqual(150_000 + points);
     expect(html.toString()).not.toMatch(/<(?:script|link|img)[^>]+(?:src|href)="(?!data:,")/);
   });
 });
 
-// What other programs do meanwhile may spoil one measurement, but hardly two in a row.
-describe.skipIf(hasNoBrowser)("targets", { retry: 1 }, () => {
+describe.skipIf(hasNoBrowser)("targets", () => {
   let browser: Browser;
   let page: Page;
   let watched: Watched;
@@ -69,6 +79,7 @@ describe.skipIf(hasNoBrowser)("targets", { retry: 1 }, () => {
     browser = await launch();
     server = await serve(latency);
     server.files.set("long.wshard", await huge());
+    server.files.set("five.wshard", await fiveLong());
     makeEpisodes(folder, "cameras");
     server.files.set("cameras.wshard", inMemory(readFileSync(join(folder, "cameras.wshard"))));
   }, 120_000);
@@ -90,7 +101,7 @@ describe.skipIf(hasNoBrowser)("targets", { retry: 1 }, () => {
   test("a remote episode of 2 GB: first plot after 3 requests, 1 MB and 1 s; first picture within 1 MB", async () => {
     const times: number[] = [];
     await page.addInitScript(noteFirstPlot);
-    for (let round = 0; round < 3; round++) {
+    for (let round = 0; round < 5; round++) {
       await page.goto("about:blank");
       server.answers.length = 0;
       await open("long.wshard");
@@ -102,15 +113,15 @@ describe.skipIf(hasNoBrowser)("targets", { retry: 1 }, () => {
       await drawn(page, "signal/camera");
       const camera = server.answers.reduce((sum, answer) => sum + answer.bytes, 0);
       if (round === 0) {
-        report("first plot", `${before.length} requests, ${Math.round(bytes / 1000)} KB`);
-        report("first picture", `${server.answers.length} requests, ${Math.round(camera / 1000)} KB`);
+        report("first plot", `target 3 requests, 1000 KB; ${before.length} requests, ${Math.round(bytes / 1000)} KB`);
+        report("first picture", `target 1000 KB; ${server.answers.length} requests, ${Math.round(camera / 1000)} KB`);
       }
       expect(before.length).toBeLessThanOrEqual(3);
       expect(bytes).toBeLessThan(1_000_000);
       expect(camera).toBeLessThan(1_000_000);
     }
-    report("first plot", `${times.map(Math.round).join(", ")} ms after navigation, ${latency} ms an answer`);
-    expect(Math.min(...times)).toBeLessThan(slack * 1000);
+    // From the navigation on, with the script.
+    checkTimes(`first plot, ${latency} ms an answer`, "1000 ms", times, { p50: 1000, p95: slack * 1000 });
     expect(watched.errors).toEqual([]);
   });
 
@@ -118,38 +129,47 @@ describe.skipIf(hasNoBrowser)("targets", { retry: 1 }, () => {
     await open("cameras.wshard");
     await drawn(page, "signal/front");
     const bytes = server.answers.reduce((sum, answer) => sum + answer.bytes, 0);
-    report("first picture, compressed", `${server.answers.length} requests, ${Math.round(bytes / 1000)} KB`);
+    report(
+      "first picture, compressed",
+      `target 1000 KB; ${server.answers.length} requests, ${Math.round(bytes / 1000)} KB`,
+    );
     expect(bytes).toBeLessThan(1_000_000);
   });
 
   describe("a plot of 10 million samples", () => {
     const key = "signal/microphone";
-    const summary = `[data-panel="${key}"] > p.hidden`;
 
-    /** Opens it alone, and waits until all of it was read. */
-    async function openWhole() {
-      await open("long.wshard", `&show=${encodeURIComponent(JSON.stringify([key]))}`);
-      await page.waitForFunction((at) => / to 50\b/.test(document.querySelector(at)?.textContent ?? ""), summary, {
-        timeout: 60_000,
-      });
+    /** Opens channels alone, and waits until all of them was read and the panels show it. */
+    async function openWhole(name = "long.wshard", keys: readonly string[] = [key]) {
+      await open(name, `&show=${encodeURIComponent(JSON.stringify(keys))}`);
+      await page.waitForFunction(
+        (all) =>
+          all.every((one) => {
+            const text = (part: string) => document.querySelector(`[data-panel="${one}"] > ${part}`)?.textContent ?? "";
+            return / to 50\b/.test(text("p.hidden")) && !text(".panel-head").includes("read ");
+          }),
+        keys,
+        { timeout: 60_000 },
+      );
     }
 
-    test("pans and zooms at 55 frames a second", async () => {
-      await openWhole();
+    // Five plots are five canvases, which this machine draws without a graphics processor.
+    test.each([
+      { plots: 1, room: slack },
+      { plots: 5, room: 2 * slack },
+    ])("pans and zooms at 55 frames a second, with $plots on the screen", async ({ plots, room }) => {
+      const keys = ["a", "b", "c", "d", "e"].map((name) => `signal/${name}`).slice(0, plots);
+      await page.setViewportSize({ width: 1280, height: 1120 });
+      await openWhole("five.wshard", keys);
       const client = await page.context().newCDPSession(page);
       await client.send("Performance.enable");
-      const results: Record<string, { frames: number[]; script: number }> = {};
       for (const what of ["pan", "zoom"] as const) {
         const before = await scriptMs(client);
-        const frames = await page.evaluate(move, [key, what] as const);
-        results[what] = { frames, script: ((await scriptMs(client)) - before) / frames.length };
-      }
-      for (const [what, { frames, script }] of Object.entries(results)) {
-        report(
-          `${what} 10 M samples`,
-          `script ${ms(script)} a step; frame ${ms(median(frames))}, p95 ${ms(quantile(frames, 0.95))}`,
-        );
-        expect(1000 / median(frames)).toBeGreaterThanOrEqual(55 / slack);
+        const frames = await page.evaluate(move, ["signal/a", what] as const);
+        const script = ((await scriptMs(client)) - before) / frames.length;
+        const most = (room * 1000) / 55;
+        const name = `${what} ${plots} × 10 M samples (script ${ms(script)}), frame`;
+        checkTimes(name, ms(1000 / 55), frames, { p50: most, p95: 3 * most });
       }
     });
 
@@ -199,15 +219,13 @@ describe.skipIf(hasNoBrowser)("targets", { retry: 1 }, () => {
         now = step;
         return took;
       };
-      for (const step of [100, 200, 60, 150, 20]) {
+      for (const step of [100, 200, 60, 150, 20, 180, 40, 120]) {
         cold.push(await to(step));
         for (const near of [1, 2, 3, 2, 1, 2]) warm.push(await to(step + near));
       }
-      report("scrub, decoded", `median ${ms(median(warm))}, p95 ${ms(quantile(warm, 0.95))}`);
-      report("scrub, cold", `median ${ms(median(cold))}, all ${cold.map(Math.round).join(", ")} ms`);
-      // A picture is drawn with the next frame of the screen, which comes every 16.7 ms.
-      expect(median(warm)).toBeLessThan(slack * 16);
-      expect(median(cold)).toBeLessThan(slack * 150);
+      // A picture is drawn with the next frame of the screen, which comes every 16.7 ms: that is in these times.
+      checkTimes("scrub, decoded", "p95 16 ms", warm, { p50: 1.5 * 16, p95: 4 * 16 });
+      checkTimes("scrub, cold", "150 ms", cold, { p50: slack * 150, p95: 3 * 150 });
     });
 
     test("play 30 frames a second", async () => {
@@ -225,7 +243,7 @@ describe.skipIf(hasNoBrowser)("targets", { retry: 1 }, () => {
         const own = seen.filter((one) => one.key === key && one.step >= 30 && one.step <= 120);
         const steps = new Set(own.map((one) => one.step));
         const seconds = ((own.at(-1)?.at ?? 0) - (own[0]?.at ?? 0)) / 1000;
-        report(`playing, ${key}`, `${(steps.size / seconds).toFixed(1)} pictures a second of 30`);
+        report(`playing, ${key}`, `target 30 pictures a second, ${(steps.size / seconds).toFixed(1)}`);
         expect(steps.size / seconds).toBeGreaterThanOrEqual(30 / slack);
       }
     });
@@ -257,7 +275,7 @@ describe.skipIf(hasNoBrowser)("targets", { retry: 1 }, () => {
       `[data-panel="signal/microphone"] > p.hidden`,
     );
     const after = await rendererMemory(browser, page);
-    report("memory", `${after - before} MB more than the empty page (${before} MB)`);
+    report("memory", `target 300 MB, ${after - before} MB more than the empty page (${before} MB)`);
     expect(after - before).toBeLessThan(300);
   });
 

@@ -10,6 +10,7 @@ import { colour } from "../../ui/colours";
 import { value as numberText } from "../../ui/format";
 import { clipped, drawAxis, plotArea, type Scene, TimeCanvas } from "../../ui/time-canvas";
 import { gutter, type Panel, type PanelProps } from "../panel";
+import { drawLine } from "../series/plot";
 import { overTime } from "../table";
 import { marks, Returns } from "./returns";
 import { words } from "./words";
@@ -93,9 +94,8 @@ function Ends({ episode, subject, view, width, height, settings, change, report 
       const zero = plot.y(0);
       const ink = colour("--series-0");
       clipped(scene, top, middle, () => {
-        context.strokeStyle = ink;
-        context.fillStyle = ink;
         if (shown === "bars") {
+          context.fillStyle = ink;
           const step = Math.abs(x(1) - x(0));
           const wide = line.original ? Math.min(18, Math.max(1, step * 0.62)) : 1;
           for (let i = 0; i < line.x.length; i++) {
@@ -105,25 +105,7 @@ function Ends({ episode, subject, view, width, height, settings, change, report 
             const lower = Math.max(plot.y(Math.min(0, min)), zero);
             context.fillRect(x(line.x[i] as number) - wide / 2, upper, wide, Math.max(1, lower - upper));
           }
-        } else {
-          context.lineWidth = 1.5;
-          context.lineJoin = "round";
-          context.beginPath();
-          let isDown = false;
-          for (let i = 0; i < line.x.length; i++) {
-            const [min, max] = [line.min[i] as number, line.max[i] as number];
-            if (Number.isNaN(min)) {
-              isDown = false;
-              continue;
-            }
-            const at = x(line.x[i] as number);
-            if (isDown) context.lineTo(at, plot.y(min));
-            else context.moveTo(at, plot.y(min));
-            if (max !== min) context.lineTo(at, plot.y(max));
-            isDown = true;
-          }
-          context.stroke();
-        }
+        } else drawLine(scene, plot, { line, colour: ink });
       });
     }
     if (isHigh && returns) drawReturns(scene, returns, middle + 8, scene.height - 4);

@@ -112,8 +112,9 @@ function Series({ episode, subject, view, width, height, settings, change, repor
     [drawn, fan, dims.join(), shownTheme],
   );
   const strips = useMemo(() => {
+    const names = namesOf(channel, dims);
     const linesOf = (found: Columns | null | undefined) =>
-      found?.lines.map((line, at) => ({ line, colour: seriesColour(dims[at] ?? 0) })) ?? [];
+      found?.lines.map((line, at) => ({ line, colour: seriesColour(dims[at] ?? 0), name: names[at] })) ?? [];
     const [errors, others] = [linesOf(drawn?.error), linesOf(drawn?.other)];
     return [
       { name: words.error, lines: errors, y: around(extentOf(errors.map(({ line }) => line))) },
@@ -131,7 +132,7 @@ function Series({ episode, subject, view, width, height, settings, change, repor
     <div class="series">
       <div class="series-legend" style={{ paddingLeft: `${gutter.left}px`, height: `${legendHeight}px` }}>
         <Values episode={episode} subject={subject} parts={parts} view={view} dims={dims} />
-        <span class="series-tools">
+        <span class="panel-tools series-tools">
           {models.length > 1 && (
             <select
               aria-label={words.model}
@@ -233,15 +234,16 @@ function plotOf(
 ): Drawing {
   const isStepped = !channel.dtype.includes("f");
   const bands: PlotBand[] = [];
+  const names = namesOf(channel, group);
   const truths: PlotLine[] = [];
   const predictions: PlotLine[] = [];
-  for (const dim of group) {
+  for (const [number, dim] of group.entries()) {
     const at = dims.indexOf(dim);
     const colour = seriesColour(dim);
     const [upper, lower] = [drawn.upper?.lines[at], drawn.lower?.lines[at]];
     if (upper !== undefined && lower !== undefined) bands.push({ upper, lower, colour });
     const truth = drawn.truth.lines[at];
-    if (truth !== undefined) truths.push({ line: truth, colour, isStepped });
+    if (truth !== undefined) truths.push({ line: truth, colour, isStepped, name: names[number] });
     const prediction = drawn.prediction?.lines[at];
     if (prediction !== undefined) predictions.push({ line: prediction, colour, isDashed: true, isStepped });
     const { start, end } = drawn.truth.range;
@@ -251,6 +253,12 @@ function plotOf(
     if (low !== undefined && high !== undefined) bands.push({ upper: high, lower: low, colour });
   }
   return { lines: [...truths, ...predictions], bands };
+}
+
+/** What tells lines of one plot apart besides their colours. */
+function namesOf(channel: ChannelFacts, group: readonly number[]): readonly (string | undefined)[] {
+  const names = dimensionNames(channel);
+  return group.length > 1 ? group.map((dim) => shown(names[dim] ?? "")) : [];
 }
 
 function linesIn({ lines, bands }: Drawing): Reduced[] {
@@ -266,7 +274,7 @@ function wholeExtent(plots: readonly Drawing[]): readonly [number, number] {
 }
 
 /** The extent of lines with room above and below. */
-function extentOf(lines: readonly Reduced[]): readonly [number, number] {
+export function extentOf(lines: readonly Reduced[]): readonly [number, number] {
   const found = valueRange(lines);
   if (found === undefined) return [0, 1];
   const [low, high] = found;

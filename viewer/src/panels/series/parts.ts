@@ -11,7 +11,7 @@ export const dimsPerPlot = 4;
 export const mostPlots = 4;
 
 export interface Settings {
-  /** The model whose prediction is shown; empty: the first. */
+  /** The model whose prediction is shown; empty: the first with a band, or the first. */
   readonly model: string;
   /** The uncertainty: half the width of the band in standard deviations, or a name; "0": none; empty: the first. */
   readonly k: string;
@@ -61,7 +61,8 @@ export interface Parts {
 export function partsOf(subject: Subject, { model, k: chosen }: Settings): Parts {
   const { channel } = subject;
   const all = comparable(subject);
-  const prediction = all.find((one) => one.model === model) ?? all[0] ?? null;
+  const hasBand = (one: ChannelFacts) => uncertaintiesOf(subject, one).some(({ kind }) => kind !== "line");
+  const prediction = all.find((one) => one.model === model) ?? all.find(hasBand) ?? all[0] ?? null;
   const none = { upper: null, lower: null, other: null };
   if (prediction === null) return { ...none, prediction, uncertainties: [], uncertainty: null, k: 1, error: null };
   const error = channel.hasOwnClock ? null : errorKey(prediction.key, channel.key);

@@ -1,8 +1,8 @@
 // Lines, bands and marks of one plot.
 
-import type { Reduced } from "../../plot-data/columns";
-import { infinities } from "../../plot-data/columns";
+import { infinities, type Reduced } from "../../plot-data/columns";
 import type { View } from "../../state/view";
+import { colour as colourOf } from "../../ui/colours";
 import { type Plot as Area, clipped, drawAxis, plotArea, type Scene, TimeCanvas } from "../../ui/time-canvas";
 
 export interface PlotLine {
@@ -13,6 +13,8 @@ export interface PlotLine {
   readonly isForecast?: boolean;
   /** Integers and booleans hold until the next sample. */
   readonly isStepped?: boolean;
+  /** Is written at the line where there are several. */
+  readonly name?: string | undefined;
 }
 
 export interface PlotBand {
@@ -44,6 +46,8 @@ export function Plot({ view, lines, bands, y, width, height, label }: PlotProps)
       for (const band of bands) drawBand(scene, area, band);
       for (const line of lines) drawLine(scene, area, line);
       for (const line of lines) drawInfinities(scene, area, line);
+      const named = lines.filter(({ name }) => name);
+      for (const [at, line] of named.entries()) drawName(scene, area, line, at / named.length, 1 / named.length);
     });
   };
   return (
@@ -71,7 +75,7 @@ function* runs({ min, counts }: Reduced): Generator<number[]> {
   if (run.length > 0) yield run;
 }
 
-function drawLine(
+export function drawLine(
   { context, x }: Scene,
   { y }: Area,
   { line, colour, isDashed, isForecast, isStepped }: PlotLine,
@@ -109,6 +113,26 @@ function drawLine(
     context.arc(x(line.x[at] as number), y(value), 2.2, 0, 7);
     context.fill();
   }
+}
+
+/** The name of a line stands on it, each in its own part of the width so that none covers another. */
+function drawName(
+  { context, start, end, x }: Scene,
+  { y }: Area,
+  { line, colour, name = "" }: PlotLine,
+  from: number,
+  share: number,
+): void {
+  const first = start + (from + share / 3) * (end - start);
+  const at = line.x.findIndex((place, at) => place >= first && Number.isFinite(line.max[at]));
+  if (at < 0) return;
+  context.setLineDash([]);
+  context.lineWidth = 3;
+  context.strokeStyle = colourOf("--surface");
+  context.fillStyle = colour;
+  const place = [name, x(line.x[at] as number), y(line.max[at] as number) - 5] as const;
+  context.strokeText(...place);
+  context.fillText(...place);
 }
 
 function drawBand({ context, x }: Scene, { y }: Area, { upper, lower, colour }: PlotBand): void {

@@ -11,6 +11,9 @@ export async function serveSources(): Promise<ViteDevServer> {
     root,
     configFile: `${root}vite.config.ts`,
     server: { port: 0, host: "127.0.0.1", hmr: false, watch: null, fs: { strict: false } },
+    // Named, because a dependency that is found later makes the server build all of them again, and a page then has two
+    // of each.
+    optimizeDeps: { include: ["preact", "preact/hooks", "@preact/signals"] },
     logLevel: "error",
   });
   return server.listen();
