@@ -1,10 +1,11 @@
 import { createHash } from "node:crypto";
+import { gzipSync } from "node:zlib";
 import { minify as compress } from "terser";
 import { minify, type Plugin } from "vite";
 
 /**
  * Puts script and style into the page, and a policy that allows these and nothing else to run. The page then works from
- * a disk, and from any server.
+ * a disk, and from any server. The same page as gzip, which has no name and no time, is for the Python package.
  */
 export function singleFile(): Plugin {
   return {
@@ -53,6 +54,8 @@ export function singleFile(): Plugin {
       html = html.replace(/<meta charset="utf-8">/, (charset) => `${charset}\n    ${meta}`);
       page.fileName = "viewer.html";
       page.source = html.replace(/\n\s*\n/g, "\n");
+      const source = gzipSync(page.source, { level: 9 });
+      this.emitFile({ type: "asset", fileName: "viewer.html.gz", source });
     },
   };
 }

@@ -57,8 +57,17 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
   function start(args: string[], environment: Record<string, string> = {}) {
     const program = spawn(python, [script, folder, ...args], { env: { ...process.env, ...environment } });
     started.push(program);
+    let complaint = "";
+    program.stderr.on("data", (text) => {
+      complaint += text;
+    });
     const lines = createInterface(program.stdout)[Symbol.asyncIterator]();
-    return { process: program, line: async () => String((await lines.next()).value) };
+    const line = async (): Promise<string> => {
+      const { done, value } = await lines.next();
+      if (done) throw new Error(`serve.py ${args[0]} has ended: ${complaint}`);
+      return value;
+    };
+    return { process: program, line };
   }
 
   /** The address that `wshard view` prints. */
@@ -224,7 +233,7 @@ describe.skipIf(!mustRun && (executable === undefined || !existsSync(python)))("
     await page.getByText("the address in a terminal").click();
     await page.getByText("joint_pos").first().waitFor();
     await page.reload();
-    await page.getByText("The page needs the whole address").waitFor();
+    await page.getByText("Open the whole address that").waitFor();
     await page.close();
     site.close();
   });
