@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FilesReader", "files_in", "has_file", "next_path", "several_episodes", "stem"]
 
-# A folder of thousands of other files shall not take minutes to be refused.
+# Refusing a folder of thousands of other files must not take minutes.
 _MOST_PROBED: Final = 64
 
 
