@@ -17,6 +17,7 @@ from shard_train.torch import BatchStream, ByteColumn, collate, data_loader, to_
 from shardpack import ShardPackWriter
 from tests.bridges.blocking import fails_without
 from tests.wshard.recording_support import recorder
+from tests.wshard.support import without_ml_dtypes
 from wshard import Episode, load_wshard, save_wshard
 from wshard._values import bfloat16
 from wshard.types import DType, RaggedChannel, TextChannel
@@ -106,7 +107,7 @@ class TestEpisodes:
     def test_bfloat16_needs_no_package_besides_torch(
         self, episodes: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("wshard._values.bfloat16", lambda: None)
+        without_ml_dtypes(monkeypatch)
         with load_wshard(episodes / "1.wshard") as episode:
             assert episode.observations["latent"].data.dtype == np.uint16
             latent = to_tensors(episode.observations)["latent"]

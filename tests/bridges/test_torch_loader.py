@@ -270,7 +270,7 @@ class TestResuming:
 
     def test_a_state_of_something_else_is_refused_when_it_is_loaded(self) -> None:
         loader = data_loader(_Index(20), batch_size=4, seed=1)
-        with pytest.raises(InvalidArgument, match="another seed"):
+        with pytest.raises(InvalidArgument, match="a different seed"):
             loader.load_state_dict(Plan(20, seed=2).state_dict())
         assert numbers_of(loader) == planned(Plan(20, batch_size=4, seed=1))
 

@@ -90,7 +90,7 @@ class TestResuming:
         assert numbers_of(again) == planned(PLAN.with_epoch(1))
 
     def test_a_state_of_something_else_is_refused(self) -> None:
-        with pytest.raises(InvalidArgument, match="another seed"):
+        with pytest.raises(InvalidArgument, match="a different seed"):
             BatchStream(Plain(22), PLAN).load_state_dict(Plan(22, seed=9).state_dict())
 
     @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # called by torchdata
