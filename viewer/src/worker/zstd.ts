@@ -184,7 +184,7 @@ class Decoder {
       return type === 0 ? this.#bytes(size) : this.#literals.fill(this.#number(1), 0, size).subarray(0, size);
     }
     const bits = [10, 10, 14, 18][form] as number;
-    // Two sizes of so many bits behind four bits.
+    // Behind four bits come two sizes, each of `bits` bits.
     const first = this.#view.getUint32(this.#at, true);
     const second = this.#view.getUint32(this.#at + ((bits + 4) >> 3), true);
     const mask = (1 << bits) - 1;
