@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -107,6 +109,22 @@ def test_an_episode_comes_back_with_everything(tmp_path: Path) -> None:
         np.testing.assert_array_equal(file["actions/ctrl"], full_episode().actions["ctrl"].data)
         assert file["rewards"].dtype == np.float64
         assert file["observations/arm/camera"].shape == (7, 8, 8, 3)
+
+
+def test_files_of_episodes_that_only_the_garbage_collector_finds_are_closed_without_a_warning(
+    tmp_path: Path,
+) -> None:
+    write([full_episode(), full_episode("ep_2")], tmp_path / "a", "npz")
+    ring: list[Any] = [*read(tmp_path / "a")]
+    ring[0].actions["ctrl"].data  # noqa: B018 - opens an array
+    ring.append(ring)
+    # The collector meets the open files before the objects that own them.
+    ring.insert(0, [one for one in gc.get_objects() if isinstance(one, io.BufferedReader)])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        del ring
+        gc.collect()
+    assert not told
 
 
 def test_names_of_arrays_say_what_they_are(tmp_path: Path) -> None:

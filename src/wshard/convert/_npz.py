@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 import zipfile
 import zlib
 from math import prod
@@ -87,6 +88,8 @@ class ArrayFile:
             raise self._damaged(error) from None
         self.shape, self._in_fortran_order, self.dtype, self._start = header
         self._row_bytes = prod(self.shape[1:]) * self.dtype.itemsize
+        # Datasets of many files leave a file to the channels that read from it.
+        weakref.finalize(self, self._file.close)
 
     def _damaged(self, error: Exception) -> BadValue:
         return BadValue(
@@ -154,11 +157,6 @@ class ArrayFile:
     def close(self) -> None:
         self._file.close()
 
-    def __del__(self) -> None:
-        # Datasets of many files leave a file to the channels that read from it.
-        if hasattr(self, "_file"):
-            self._file.close()
-
 
 class NpzFile:
     """The arrays of an `.npz` file by name; each is opened when it is first asked for."""
@@ -172,6 +170,7 @@ class NpzFile:
             raise ShardIOError.wrap(error, "cannot read", path) from error
         except _DAMAGE as error:
             raise BadValue(f"not an .npz file: {error}", path=path) from None
+        weakref.finalize(self, self._archive.close)
         self._arrays: dict[str, ArrayFile] = {}
         self._members: dict[str, zipfile.ZipInfo] = {}
         self.others: list[str] = []
