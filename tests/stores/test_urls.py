@@ -399,15 +399,6 @@ class TestCommandLine:
         assert "exists" in capsys.readouterr().err
         assert not list(tmp_path.iterdir())
 
-    @pytest.mark.parametrize("name", ["all", "all.wshard-stats"])
-    def test_parts_that_need_a_disk_are_refused_at_a_url(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-    ) -> None:
-        assert main(["commit", f"s3://bucket/{name}"], WSHARD) == 2
-        assert "parts" in (said := capsys.readouterr().err)
-        assert f"s3://bucket/{name}" in said
-        assert str(tmp_path) not in said
-
     def test_inspecting_a_folder_ends_when_the_store_fails(
         self,
         moto_proxy: FaultProxy,

@@ -116,10 +116,11 @@ def _packing(args: argparse.Namespace) -> Callable[[str], int]:
 
     def pack(folder: str) -> int:
         from shard_train.packed_episodes import pack_episodes
+        from shardpack.reader import read_footer
 
         output = target.pattern or target.name
         found = pack_episodes(folder, output, max_bytes=args.pack, **how)
-        return sum(os.path.getsize(path) for path in found.paths)
+        return sum(read_footer(path).total_size for path in found.paths)
 
     return pack
 

@@ -17,7 +17,7 @@ from shard_format.errors import (
 )
 from shard_format.listing import is_there, list_names
 from shard_format.sources import is_url
-from shard_format.transfer import local_copy, uploading
+from shard_format.transfer import uploading
 from wshard._lanes import REWARD_EXACT
 from wshard._values import DType
 from wshard.convert._model import (
@@ -25,18 +25,16 @@ from wshard.convert._model import (
     ConversionReport,
     ConvertedEpisode,
     Notes,
-    Probe,
     ReadOptions,
     WriteOptions,
     check_options,
 )
+from wshard.convert._origin import Origin
 from wshard.convert._registry import (
     FORMATS,
-    detect,
     format_named,
     format_of,
     module_of,
-    reader_of,
 )
 from wshard.convert._work import WorkFolder, size_of, sync_tree
 
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
     from wshard._episode import Episode
     from wshard.convert._model import DatasetReader, DatasetWriter, Format
 
-__all__ = ["formats", "open_source", "read", "write"]
+__all__ = ["formats", "read", "write"]
 
 _log = logging.getLogger("wshard")
 _MOST_STRAYS: Final = 20
@@ -55,20 +53,6 @@ _MOST_STRAYS: Final = 20
 def formats() -> tuple[Format, ...]:
     """The formats that are read and written."""
     return tuple(FORMATS.values())
-
-
-def open_source(
-    path: str | os.PathLike[str], form: str | None, options: ReadOptions
-) -> DatasetReader:
-    """A dataset, open for reading. Close it."""
-    check_options(options)
-    location = os.fspath(path)
-    # Refuses what is neither a file nor a folder: a library might wait for it.
-    Probe(location).head  # noqa: B018 - read for its errors
-    found = detect(location) if form is None else format_named(form)
-    if not found.reads:
-        raise InvalidArgument(f"{found.title} can be written, not read", path=location)
-    return reader_of(found, location, options)
 
 
 def read(
@@ -86,7 +70,8 @@ def read(
     `episode.changes` tells what became of each field.
 
     Args:
-        path: a file or folder. One behind a URL is fetched to a temporary folder first.
+        path: a file or folder, or its URL. If a folder at a URL has a file for each episode, each is fetched when its
+            turn comes; anything else is fetched first.
         format: one of `formats()`; None looks at the content.
         episodes: which ones, such as `slice(0, 100)`; None for all.
         video: `"keep"` keeps encoded streams where that is possible, `"decode"` makes pixels of them.
@@ -100,15 +85,14 @@ def read(
     """
     check_choice("on_error", on_error, ("raise", "skip"))
     with (
-        local_copy(path) as local,
-        contextlib.closing(
-            open_source(local, format, ReadOptions(video=video, mapping=mapping))
-        ) as source,
+        Origin(path, format) as origin,
+        contextlib.closing(origin.open(ReadOptions(video=video, mapping=mapping))) as source,
     ):
         for number in range(len(source.names()))[episodes or slice(None)]:
             try:
                 episode = read_one(source, number)
             except DATA_ERRORS as error:
+                origin.renamed(error)
                 if on_error == "raise":
                     raise
                 _log.warning("%s: left out: %s", source.names()[number], error)
@@ -119,7 +103,7 @@ def read(
 def read_only_episode(path: str, **options: Any) -> ConvertedEpisode:  # noqa: ANN401 - as for `read`
     """The episode of a dataset that holds just one. Close it."""
     form = options.pop("format", None)
-    source = open_source(path, form, ReadOptions(**options))
+    source = Origin(path, form).open(ReadOptions(**options))
     with contextlib.ExitStack() as stack:
         stack.callback(source.close)
         count = len(source.names())
