@@ -147,14 +147,15 @@ def names_below(url: str, storage_options: Mapping[str, Any] | None = None) -> d
     return {one.url[inner:]: one.version for one in found}
 
 
-def read_anywhere(path: str, storage_options: Mapping[str, Any] | None = None) -> bytes:
-    """The content of a small file, local or at a URL."""
+def read_anywhere(path: str, *, most: int | None = None) -> bytes:
+    """The content of a file, local or at a URL, or its first `most` bytes."""
     if not is_url(path):
-        return read_file(path)
+        return read_file(path, most)
     from shard_format.remote import open_url
 
-    with closing(open_url(path, storage_options)) as source:
-        return bytes(source.read_at(0, source.size()))
+    with closing(open_url(path)) as source:
+        size = source.size()
+        return bytes(source.read_at(0, size if most is None else min(most, size)))
 
 
 def copy_urls(

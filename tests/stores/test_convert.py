@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,12 +21,17 @@ from shard_cli.programs import WSHARD
 from shard_format import remote
 from shard_format.errors import FileThere, InvalidArgument
 from shard_format.transfer import names_below, read_anywhere, remove_urls, upload_tree
+from shard_train import EpisodeDataset, compute_stats, load_stats
 from shard_train.packed_episodes import pack_episodes
+from shard_train.stats_parts import commit_stats
 from wshard import Episode
 from wshard.convert import ConversionReport, ConvertOptions, commit_parts, convert, read
+from wshard.convert._door import read_one
+from wshard.convert._model import ReadOptions
+from wshard.convert._origin import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from tests.stores.servers import Bucket
@@ -217,3 +224,39 @@ def test_episodes_are_packed_to_a_url_and_a_killed_run_is_continued(
         assert [record.key for record in found] == [f"ep_{n}" for n in range(EPISODES)]
     left = {one.rpartition("/")[2] for one in names_below(folder) if ".converting" in one}
     assert left == set()
+
+
+def test_statistics_in_parts_are_joined_in_the_bucket_even_after_a_kill(
+    local: Path, folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upload_tree(str(local), f"{folder}/in")
+    output = f"{folder}/in.wshard-stats"
+    for part in ("1/2", "2/2"):
+        assert main(["stats", f"{folder}/in", "-o", output, "--part", part], WSHARD) == 0
+    removed = remove_urls
+
+    def stop(urls: Iterable[str]) -> None:
+        removed(list(urls)[:1])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shard_train.stats_parts.remove_urls", stop)
+        with pytest.raises(KeyboardInterrupt):
+            commit_stats(output)
+    assert main(["commit", output], WSHARD) == 0
+    assert "6 episodes, 240 steps" in capsys.readouterr().out
+    assert names_below(f"{output}.parts") == {}
+    ours = compute_stats(EpisodeDataset(str(local), window=1))
+    np.testing.assert_allclose(load_stats(output)["state"].mean, ours["state"].mean)
+    assert main(["stats", f"{folder}/in", "-o", output], WSHARD) == 0
+    assert "up to date" in capsys.readouterr().out
+
+
+def test_a_process_on_another_machine_fetches_what_it_reads(arrays: str) -> None:
+    with Origin(arrays, None) as origin:
+        sent = pickle.loads(pickle.dumps(origin))
+    # What was fetched here is gone.
+    with sent, closing(sent.open(ReadOptions())) as reader:
+        assert reader.names() == [f"run_{n}" for n in range(EPISODES)]
+        with read_one(reader, 4) as found:
+            assert found.observations["image"].shape == (16, 64, 1024)

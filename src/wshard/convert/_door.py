@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from wshard._episode import Episode
     from wshard.convert._model import DatasetReader, DatasetWriter, Format
 
-__all__ = ["formats", "read", "write"]
+__all__ = ["detect", "formats", "read", "write"]
 
 _log = logging.getLogger("wshard")
 _MOST_STRAYS: Final = 20
@@ -53,6 +53,17 @@ _MOST_STRAYS: Final = 20
 def formats() -> tuple[Format, ...]:
     """The formats that are read and written."""
     return tuple(FORMATS.values())
+
+
+def detect(path: str | os.PathLike[str]) -> Format:
+    """Which format a file or folder is in, by its content.
+
+    Raises:
+        InvalidArgument: it is in none of the formats that can be read; says what it looks like.
+        ShardError: the file by which a format is known is damaged.
+    """
+    with Origin(path, None) as origin:
+        return origin.form
 
 
 def read(
