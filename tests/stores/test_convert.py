@@ -144,10 +144,10 @@ def test_parts_and_a_commit_give_the_bytes_of_one_run_and_fetch_only_their_share
     assert (report.episodes, report.target) == (EPISODES, f"{folder}/all")
     assert contents(f"{folder}/all") == contents(f"{folder}/one")
     assert names_below(f"{folder}/all.parts") == {}
-    with pytest.raises(FileThere):
-        convert(arrays, f"{folder}/one")
-    with pytest.raises(InvalidArgument, match="cannot be replaced"):
-        convert(arrays, f"{folder}/one", options=ConvertOptions(overwrite=True))
+    for options in (ConvertOptions(), ConvertOptions(overwrite=True)):
+        for to in ("wshard", "npz"):
+            with pytest.raises(FileThere, match="not replaced"):
+                convert(arrays, f"{folder}/one", to=to, options=options)
 
 
 @pytest.mark.parametrize("last", ["copied", "report", "removed"])

@@ -222,9 +222,14 @@ def check_writable(form: Format, target: str, *, overwrite: bool) -> None:
     """Refuses a format that cannot be written, and a target that may not be replaced."""
     if not form.writes:
         raise InvalidArgument(f"{form.title} can be read, not written", path=target)
-    # A folder of an object store is there if it has files.
-    is_taken = is_there(target) or (is_url(target) and bool(list_names(target)))
-    if is_taken and not overwrite:
+    if is_url(target) and list_names(target):  # a folder
+        raise FileThere(
+            "something is there already",
+            path=target,
+            hint="a folder of an object store is not replaced, because readers would see files of both: "
+            "write to another name, then delete the old folder",
+        )
+    if is_there(target) and not overwrite:
         raise FileThere(
             "something is there already",
             path=target,

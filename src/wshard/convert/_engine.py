@@ -193,15 +193,8 @@ def convert(
     # In a URL, the percent sign of train-%06d.shardpack is escaped.
     place = final.replace("%", "%25") if pack is not None and is_url(final) else final
     check = partial(check_writable, wanted, place, overwrite=chosen.overwrite)
-    if not is_url(final):
-        if not chosen.resume:
-            check()
-    elif is_folder and chosen.overwrite:
-        raise InvalidArgument(
-            "a folder in an object store cannot be replaced: readers would see files of both",
-            path=final,
-            hint="write to another name, then delete the old folder",
-        )
+    if not is_url(final) and not chosen.resume:
+        check()
     with Origin(source, format) as origin, writing(final):
         report = ConversionReport(origin.location, final, origin.form.name, wanted.name)
         with _work_for(place, is_folder=is_folder, check=check) as work:
