@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -19,16 +19,17 @@ import wshard
 from shard_cli.main import main
 from shard_cli.programs import WSHARD
 from shard_format import remote
-from shard_format.errors import FileThere, InvalidArgument
+from shard_format.errors import FileThere, InvalidArgument, TransportError
 from shard_format.transfer import names_below, read_anywhere, remove_urls, upload_tree
 from shard_train import EpisodeDataset, compute_stats, load_stats
 from shard_train.packed_episodes import pack_episodes
 from shard_train.stats_parts import commit_stats
+from tests.stores.fault_proxy import FaultProxy, pass_on, status
 from wshard import Episode
-from wshard.convert import ConversionReport, ConvertOptions, commit_parts, convert, read
+from wshard.convert import ConversionReport, ConvertOptions, commit_parts, convert, read, write
+from wshard.convert._dataset_source import DatasetSource
 from wshard.convert._door import read_one
 from wshard.convert._model import ReadOptions
-from wshard.convert._origin import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -226,6 +227,41 @@ def test_episodes_are_packed_to_a_url_and_a_killed_run_is_continued(
     assert left == set()
 
 
+def test_a_store_that_fails_stops_a_run_that_skips_and_the_next_goes_on(
+    arrays: str, folder: str, moto: Bucket, moto_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_some(exchange: Any) -> None:  # noqa: ANN401
+        is_hit = exchange.command == "PUT" and "run_3" in exchange.path
+        (status(500) if is_hit else pass_on)(exchange)
+
+    moto_proxy.always = fail_some
+    options = {**moto.options, "endpoint": moto_proxy.url}
+    with monkeypatch.context() as patched:
+        patched.setenv(remote.ENVIRONMENT, json.dumps(options))
+        with pytest.raises(TransportError):
+            convert(arrays, f"{folder}/out", options=ConvertOptions(on_error="skip"))
+    assert sorted(names_below(f"{folder}/out")) == [f"run_{n}.wshard" for n in range(3)]
+    report = convert(arrays, f"{folder}/out", options=ConvertOptions(resume=True))
+    assert (report.episodes, report.skipped) == (EPISODES, 3)
+
+
+def test_one_file_is_fetched_once_for_all_processes_and_its_fields_are_shown_first(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("h5py")
+    episodes = (episode(number) for number in range(EPISODES))
+    write(episodes, tmp_path / "demo.hdf5", "robomimic")
+    remote.upload(str(tmp_path / "demo.hdf5"), f"{folder}/demo.hdf5")
+    assert main(["convert", f"{folder}/demo.hdf5", f"{folder}/out", "--dry-run"], WSHARD) == 0
+    assert f"{folder}/demo.hdf5: robomimic" in capsys.readouterr().out
+    before = remote.TOTAL.bytes
+    report = convert(f"{folder}/demo.hdf5", f"{folder}/out", options=ConvertOptions(jobs=2))
+    assert remote.TOTAL.bytes - before < 1.5 * (tmp_path / "demo.hdf5").stat().st_size
+    assert (report.episodes, report.source) == (EPISODES, f"{folder}/demo.hdf5")
+    assert main(["convert", f"{folder}/demo.hdf5", "--suggest-map"], WSHARD) == 0
+    assert "demo_" in capsys.readouterr().out
+
+
 def test_statistics_in_parts_are_joined_in_the_bucket_even_after_a_kill(
     local: Path, folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,7 +289,7 @@ def test_statistics_in_parts_are_joined_in_the_bucket_even_after_a_kill(
 
 
 def test_a_process_on_another_machine_fetches_what_it_reads(arrays: str) -> None:
-    with Origin(arrays, None) as origin:
+    with DatasetSource(arrays, None) as origin:
         sent = pickle.loads(pickle.dumps(origin))
     # What was fetched here is gone.
     with sent, closing(sent.open(ReadOptions())) as reader:

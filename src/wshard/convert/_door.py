@@ -20,6 +20,7 @@ from shard_format.sources import is_url
 from shard_format.transfer import uploading
 from wshard._lanes import REWARD_EXACT
 from wshard._values import DType
+from wshard.convert._dataset_source import DatasetSource
 from wshard.convert._model import (
     WHOLE,
     ConversionReport,
@@ -29,7 +30,6 @@ from wshard.convert._model import (
     WriteOptions,
     check_options,
 )
-from wshard.convert._origin import Origin
 from wshard.convert._registry import (
     FORMATS,
     format_named,
@@ -62,7 +62,7 @@ def detect(path: str | os.PathLike[str]) -> Format:
         InvalidArgument: it is in none of the formats that can be read; says what it looks like.
         ShardError: the file by which a format is known is damaged.
     """
-    with Origin(path, None) as origin:
+    with DatasetSource(path, None) as origin:
         return origin.form
 
 
@@ -96,7 +96,7 @@ def read(
     """
     check_choice("on_error", on_error, ("raise", "skip"))
     with (
-        Origin(path, format) as origin,
+        DatasetSource(path, format) as origin,
         contextlib.closing(origin.open(ReadOptions(video=video, mapping=mapping))) as source,
     ):
         for number in range(len(source.names()))[episodes or slice(None)]:
@@ -114,7 +114,7 @@ def read(
 def read_only_episode(path: str, **options: Any) -> ConvertedEpisode:  # noqa: ANN401 - as for `read`
     """The episode of a dataset that holds just one. Close it."""
     form = options.pop("format", None)
-    source = Origin(path, form).open(ReadOptions(**options))
+    source = DatasetSource(path, form).open(ReadOptions(**options))
     with contextlib.ExitStack() as stack:
         stack.callback(source.close)
         count = len(source.names())

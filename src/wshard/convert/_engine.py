@@ -35,6 +35,7 @@ from wshard._plan_episode import plan_entries
 from wshard._values import step_ranges
 from wshard._video import VideoChannel
 from wshard.catalogue import EpisodeInfo, Expression, parse_where
+from wshard.convert._dataset_source import DatasetSource
 from wshard.convert._door import check_writable, read_one, write_dataset, writing
 from wshard.convert._model import (
     LAST,
@@ -46,7 +47,6 @@ from wshard.convert._model import (
     ReadOptions,
     WriteOptions,
 )
-from wshard.convert._origin import Origin
 from wshard.convert._own import SUFFIX, cameras_to_encode, file_name, note_encoded
 from wshard.convert._parts import part_folder
 from wshard.convert._per_file import several_episodes
@@ -195,7 +195,7 @@ def convert(
     check = partial(check_writable, wanted, place, overwrite=chosen.overwrite)
     if not is_url(final) and not chosen.resume:
         check()
-    with Origin(source, format) as origin, writing(final):
+    with DatasetSource(source, format) as origin, writing(final):
         report = ConversionReport(origin.location, final, origin.form.name, wanted.name)
         with _work_for(place, is_folder=is_folder, check=check) as work:
             run = _Conversion(report, chosen, progress or _no_progress, work, origin)
@@ -234,7 +234,7 @@ class _Conversion:
         options: ConvertOptions,
         progress: Callable[[int, int], None],
         work: WorkFolder | RemoteWork,
-        origin: Origin,
+        origin: DatasetSource,
     ) -> None:
         self.report = report
         self._options = options
@@ -429,7 +429,9 @@ def _line(file: str, done: _Done) -> dict[str, Any]:
 class _Worker:
     """Converts episodes of one dataset, which each process opens once. Can be pickled before it is called."""
 
-    def __init__(self, origin: Origin, folder: str, notes: str, options: ConvertOptions) -> None:
+    def __init__(
+        self, origin: DatasetSource, folder: str, notes: str, options: ConvertOptions
+    ) -> None:
         self._origin = origin
         self._source: DatasetReader | None = None
         self._folder = folder

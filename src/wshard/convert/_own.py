@@ -12,7 +12,7 @@ from shard_format.errors import InvalidArgument
 from shard_format.listing import natural_key
 from shard_format.opening import copying_urls
 from shard_format.sources import is_url
-from shard_format.transfer import names_below
+from shard_format.transfer import base_name, names_below
 from wshard._channels import is_frames
 from wshard._files import save_wshard
 from wshard._formats import load_wshard
@@ -77,8 +77,9 @@ class OwnReader(DatasetReader):
                 self._sidecars.setdefault(episode + SUFFIX, []).append(one)
 
     def names(self) -> Sequence[str]:
-        names = [os.path.basename(file).removesuffix(SUFFIX) for file in self._files]
-        return [unquote(name) for name in names] if self._is_far else names
+        if self._is_far:
+            return [unquote(base_name(file)).removesuffix(SUFFIX) for file in self._files]
+        return [os.path.basename(file).removesuffix(SUFFIX) for file in self._files]
 
     def _open(self, path: str) -> Episode:
         if not self._is_far:

@@ -13,6 +13,7 @@ from shard_format.atomic import write_file
 from shard_format.errors import ShardError
 from shard_format.listing import path_of_url
 from shard_format.parallel import for_each
+from shard_format.remote import shown
 from shard_format.sources import is_url
 from shard_format.transfer import AT_ONCE, base_name, fetch, names_below, path_below
 from wshard.convert._model import DatasetReader, Probe
@@ -27,19 +28,19 @@ if TYPE_CHECKING:
     from wshard._episode import Episode
     from wshard.convert._model import Format, Notes, ReadOptions
 
-__all__ = ["Origin"]
+__all__ = ["DatasetSource"]
 
 _OWN: Final = FORMATS["wshard"]
 # Where each file may hold one episode.
 _EPISODE_FILES: Final = tuple(ending for form in FORMATS.values() for ending in form.episode_files)
 
 
-class Origin:
+class DatasetSource:
     """A dataset that is to be read. Close it.
 
     WShard files behind a URL are read one by one. Other formats need local files, in a temporary folder: if each file of
     the folder holds one episode, it is fetched when the episode is read, and removed before the next; any other
-    dataset is fetched now. An origin can be pickled; a process on another machine fetches what it needs for itself.
+    dataset is fetched now. It can be pickled; a process on another machine fetches what it needs for itself.
 
     Args:
         location: a path or URL.
@@ -53,17 +54,19 @@ class Origin:
     def __init__(self, location: str | os.PathLike[str], form: str | None) -> None:
         place = path_of_url(os.fspath(location))
         self.is_far = is_url(place)
-        self.location = place if self.is_far else os.path.abspath(place)
+        self._place = place if self.is_far else os.path.abspath(place)
+        self.location = shown(place) if self.is_far else self._place
+        """The path, or the URL without what may be secret in it."""
         self._wanted = form
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._path = self.location
+        self._path = self._place
+        self._has_copy = self._is_lazy = False
         self._urls: dict[str, str] = {}
         """Where the files of the copy come from."""
-        self._is_lazy = False
         if not self.is_far:
-            Probe(self.location)  # for its error if there is nothing
-            self.form = detect(self.location) if form is None else format_named(form)
-            self.version: dict[str, Any] = {"modified_ns": os.stat(self.location).st_mtime_ns}
+            Probe(self._path)  # for its error if there is nothing
+            self.form = self._detected()
+            self.version: dict[str, Any] = {"modified_ns": os.stat(self._path).st_mtime_ns}
             return
         versions = names_below(place)
         if form == _OWN.name or (form is None and _is_own(place, versions)):
@@ -75,14 +78,15 @@ class Origin:
     def _bring(self, versions: dict[str, Version]) -> None:
         """Fetches what is needed before the first episode is read."""
         self._folder = tempfile.TemporaryDirectory(prefix="shard-", ignore_cleanup_errors=True)
-        self._path = os.path.join(self._folder.name, base_name(self.location))
+        self._path = os.path.join(self._folder.name, base_name(self._place))
+        self._has_copy = True
         if not versions:
-            version = fetch(self.location, self._path)
+            version = fetch(self._place, self._path)
             if version is not None:
                 versions[""] = version
             self.form = self._detected()
             return
-        root = self.location.rstrip("/")
+        root = self._place.rstrip("/")
         self._urls = {path_below(self._path, name): f"{root}/{name}" for name in sorted(versions)}
         # By the content of one file of each kind, and that of all other files, formats are known.
         kinds = {
@@ -118,11 +122,11 @@ class Origin:
         fetch(self._urls[path], path)
 
     def open(self, options: ReadOptions) -> DatasetReader:
-        """The dataset, open for reading. Close it before the origin."""
-        if self.is_far and self.form.name == _OWN.name:
-            return reader_of(_OWN, self.location, options)
-        if not os.path.exists(self._path) and self.is_far:  # a process on another machine
-            self._bring(names_below(self.location))
+        """The dataset, open for reading. Close it first."""
+        if self.is_far and not self._has_copy:
+            return reader_of(_OWN, self._path, options)
+        if self._has_copy and not os.path.exists(self._path):  # this process is on another machine
+            self._bring(names_below(self._place))
         try:
             reader = open_dataset(self._path, self.form, options)
         except ShardError as error:
@@ -131,7 +135,7 @@ class Origin:
 
     def renamed(self, error: ShardError) -> ShardError:
         """The same error with the URL of a file in place of the path of its copy."""
-        if self.is_far and error.path is not None:
+        if self._has_copy and error.path is not None:
             here = self._urls | {self._path: self.location}
             error.path = here.get(error.path, error.path)
         return error
@@ -154,7 +158,7 @@ class Origin:
 class _FetchingReader(DatasetReader):
     """A folder with a file for each episode, which is fetched when the episode is read."""
 
-    def __init__(self, reader: DatasetReader, origin: Origin) -> None:
+    def __init__(self, reader: DatasetReader, origin: DatasetSource) -> None:
         super().__init__(reader.path, reader.options)
         self._reader, self._origin = reader, origin
         self.strays = reader.strays
@@ -184,7 +188,7 @@ class _FetchingReader(DatasetReader):
 
 
 def _is_own(url: str, names: Iterable[str]) -> bool:
-    return url.endswith(_OWN.suffixes) or any(
+    return base_name(url).endswith(_OWN.suffixes) or any(
         "/" not in name and name.endswith(_OWN.suffixes) for name in names
     )
 
