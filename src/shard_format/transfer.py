@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AT_ONCE",
-    "PIECE_BYTES",
     "base_name",
     "copy_urls",
     "fetch",
-    "local_copy",
     "local_file",
     "names_below",
     "path_below",
@@ -38,42 +36,23 @@ __all__ = [
 
 AT_ONCE: Final = 4
 """Files that are fetched or uploaded at the same time."""
-PIECE_BYTES: Final = 8 << 20
-"""The bytes of one request."""
+# The bytes of one request.
+_PIECE_BYTES: Final = 8 << 20
 # Requests without a body that are made at the same time.
 _SMALL_AT_ONCE: Final = 16
-
-
-@contextmanager
-def local_copy(
-    path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
-) -> Iterator[str]:
-    """A local path of a file or folder; a local path is used as it is.
-
-    What a URL names is fetched to a temporary folder, which goes at the end of the block.
-
-    Raises:
-        ShardIOError: a file is missing, or cannot be fetched.
-        UnsafePath: the name of an object would lead out of the folder.
-    """
-    url = path_of_url(os.fspath(path))
-    if not is_url(url):
-        yield url
-        return
-    found = names_below(url, storage_options)
-    with tempfile.TemporaryDirectory(prefix="shard-") as folder:
-        target = os.path.join(folder, base_name(url))
-        files = [(f"{url.rstrip('/')}/{name}", path_below(target, name)) for name in found]
-        files = files or [(url, target)]
-        for_each(files, lambda pair: fetch(*pair, storage_options), min(AT_ONCE, len(files)))
-        yield target
 
 
 @contextmanager
 def local_file(
     path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> Iterator[str]:
-    """A local path of one file, as `local_copy` gives it. The store is not asked whether the URL is a folder."""
+    """A local path of a file; a local path is used as it is.
+
+    What a URL names is fetched to a temporary folder, which goes at the end of the block.
+
+    Raises:
+        ShardIOError: the file is missing, or cannot be fetched.
+    """
     url = path_of_url(os.fspath(path))
     if not is_url(url):
         yield url
@@ -191,10 +170,10 @@ def fetch(url: str, path: str, storage_options: Mapping[str, Any] | None = None)
     """Copies the file at a URL to a local path, where it appears when it is complete; returns its version if it has one."""
     from shard_format.remote import RemoteSource, open_url
 
-    with closing(open_url(url, storage_options, first_read=PIECE_BYTES)) as source:
+    with closing(open_url(url, storage_options, first_read=_PIECE_BYTES)) as source:
         pieces = (
-            source.read_at(start, min(PIECE_BYTES, source.size() - start))
-            for start in range(0, source.size(), PIECE_BYTES)
+            source.read_at(start, min(_PIECE_BYTES, source.size() - start))
+            for start in range(0, source.size(), _PIECE_BYTES)
         )
         write_file(path, pieces, fsync=False)
         return source.version if isinstance(source, RemoteSource) else None

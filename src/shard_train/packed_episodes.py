@@ -149,7 +149,9 @@ def _pack_found(
     packed = sidecars = 0
     skip_known = bool(options.get("append"))
     with ShardWriterSet(output, **options) as writer:
-        wanted = ((k, files) for k, files in episodes.items() if not (skip_known and k in writer))
+        wanted: Iterator[_Files] = (
+            (k, files) for k, files in episodes.items() if not (skip_known and k in writer)
+        )
         if any(is_url(files[_EPISODE]) for files in episodes.values()):
             wanted = _fetched(wanted, options.get("storage_options"))
         for key, files in wanted:
