@@ -19,7 +19,8 @@ import wshard
 from shard_cli.main import main
 from shard_cli.programs import WSHARD
 from shard_format import remote
-from shard_format.errors import FileThere, InvalidArgument, TransportError
+from shard_format.atomic import write_file
+from shard_format.errors import BadMetadata, FileThere, InvalidArgument, TransportError
 from shard_format.transfer import names_below, read_anywhere, remove_urls, upload_tree
 from shard_train import EpisodeDataset, compute_stats, load_stats
 from shard_train.packed_episodes import pack_episodes
@@ -241,6 +242,14 @@ def test_a_store_that_fails_stops_a_run_that_skips_and_the_next_goes_on(
         with pytest.raises(TransportError):
             convert(arrays, f"{folder}/out", options=ConvertOptions(on_error="skip"))
     assert sorted(names_below(f"{folder}/out")) == [f"run_{n}.wshard" for n in range(3)]
+    plan = f"{folder}/out.converting/plan.json"
+    earlier = read_anywhere(plan)
+    write_file(plan, [earlier[:-5]], fsync=False)
+    with pytest.raises(BadMetadata, match=plan):
+        convert(arrays, f"{folder}/out", options=ConvertOptions(resume=True))
+    write_file(plan, [earlier], fsync=False)
+    with pytest.raises(InvalidArgument, match="a different one"):
+        convert(arrays, f"{folder}/out", options=ConvertOptions(resume=True, compression="lz4"))
     report = convert(arrays, f"{folder}/out", options=ConvertOptions(resume=True))
     assert (report.episodes, report.skipped) == (EPISODES, 3)
 

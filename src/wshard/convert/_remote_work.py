@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from shard_format.atomic import write_file
-from shard_format.errors import FileThere, ShardError
+from shard_format.errors import BadMetadata, FileThere, ShardError
 from shard_format.parallel import for_each
 from shard_format.transfer import (
     base_name,
@@ -36,7 +36,9 @@ _READ_AT_ONCE: Final = 16
 
 
 class RemoteWork:
-    """What `WorkFolder` is, for a target behind a URL: `<target>.converting/` has the plan, and a note for each finished episode.
+    """What `WorkFolder` is, for a target behind a URL.
+
+    `<target>.converting/` has the plan, and a note for each finished episode.
 
     A folder of WShard files gets each episode as soon as it is finished; the report beside it appears when all are there.
     Anything else is made at the end of episodes in `<target>.converting/episodes`. Object stores have no locks: two runs at the same
@@ -67,7 +69,7 @@ class RemoteWork:
     def begin(self, plan: dict[str, Any], *, resume: bool) -> None:
         """As of `WorkFolder`. An earlier run without a finished episode leaves nothing to go on with."""
         listed = names_below(self.path)
-        found = json.loads(read_anywhere(f"{self.path}/{_PLAN}")) if _PLAN in listed else {}
+        found = self._read(_PLAN) if _PLAN in listed else {}
         run = str(found.get("run", ""))
         notes = [name for name in listed if run and name.startswith(f"{run}/")]
         self._sizes = self._episode_sizes() if run else {}
@@ -93,8 +95,20 @@ class RemoteWork:
         return {unquote(name): version.size for name, version in found.items()}
 
     def _read_note(self, name: str) -> None:
-        with suppress(ValueError):  # not ours
-            self.lines.append(json.loads(read_anywhere(f"{self.path}/{name}")))
+        self.lines.append(self._read(name))
+
+    def _read(self, name: str) -> dict[str, Any]:
+        """A JSON object of the conversion."""
+        url = f"{self.path}/{name}"
+        try:
+            found = json.loads(read_anywhere(url))
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise BadMetadata(
+                "not written by a conversion", path=url, hint="delete it, and start again"
+            )
+        return found
 
     def has(self, file: str, nbytes: int) -> bool:
         """Whether an earlier run has made the file of an episode."""
