@@ -108,7 +108,8 @@ def test_a_killed_conversion_goes_on_and_repeats_no_finished_episode(
     script, out = tmp_path / "killed.py", f"{folder}/out"
     script.write_text(SCRIPT)
     form = "table" if to == "csv" else to
-    killed = subprocess.run([sys.executable, script, arrays, out, form, str(jobs)], check=False)
+    command = [sys.executable, script, arrays, out, form, str(jobs)]
+    killed = subprocess.run(command, env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert not remote.exists(f"{out}.report.json")
     place = out if to == "wshard" else f"{out}.converting/episodes"
