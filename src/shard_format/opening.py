@@ -62,10 +62,14 @@ def open_source(
     if isinstance(source, str) and is_url(source):
         from shard_format.remote import open_url  # imports what HTTP needs
 
-        open_it = partial(open_url, source, storage_options, **opening)
         copies = _COPIES.get()
+        if copies is None:
+            return open_url(source, storage_options, **opening)
+        from shard_format.sequential import BLOCK_BYTES
+
         key = source, repr(storage_options)
-        return open_it() if copies is None else copies.open(key, open_it)
+        # Opening brings the first block of the copy.
+        return copies.open(key, partial(open_url, source, storage_options, first_read=BLOCK_BYTES))
     if isinstance(source, (FileSource, BytesSource)) and not storage_options:
         return source
     if storage_options:

@@ -64,6 +64,7 @@ __all__ = [
     "open_url",
     "options_of_environment",
     "plan_ranges",
+    "shown",
     "upload",
 ]
 

@@ -25,10 +25,10 @@ from shard_format.errors import (
 )
 from shard_format.executors import Executor, Failure, make_executor
 from shard_format.identity import compute_identity, stored_identity
-from shard_format.opening import open_source
 from shard_format.reader import ShardReader
 from shard_format.safe_paths import unsafe_form
 from shard_format.sources import is_url
+from shard_format.transfer import read_anywhere
 from shard_format.verify import check
 from shard_train._episode_dataset import with_shards
 from shard_train.packed_episodes import EpisodePack, open_episode_pack
@@ -223,8 +223,7 @@ def _output_names(paths: Sequence[str], target: str) -> list[str]:
 def _read_rows(path: str, job: str) -> dict[str, dict[str, Any]]:
     """What an earlier run of the same job noted about each input; nothing if there was none."""
     try:
-        with closing(open_source(path)) as source:
-            found = json.loads(bytes(source.read_at(0, source.size())))
+        found = json.loads(read_anywhere(path))
     except (FileMissing, ValueError):
         return {}
     if not isinstance(found, dict) or (found.get("format"), found.get("job")) != (_FORMAT, job):

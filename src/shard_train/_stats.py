@@ -24,7 +24,7 @@ from shard_format.errors import (
 )
 from shard_format.parallel import for_each, thread_count
 from shard_format.registry import DEFAULT_LIMITS
-from shard_format.sources import read_file
+from shard_format.transfer import read_anywhere
 from wshard.types import DType, as_array
 
 if TYPE_CHECKING:
@@ -421,7 +421,7 @@ def read_stats(path: str) -> Stats | None:
         BadMetadata: the file is damaged, or something else.
     """
     try:
-        text = read_file(path, DEFAULT_LIMITS.max_json_bytes + 1)
+        text = read_anywhere(path, most=DEFAULT_LIMITS.max_json_bytes + 1)
     except FileNotFoundError:
         return None
     try:

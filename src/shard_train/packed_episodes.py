@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from shard_format import ShardReader
 from shard_format.errors import (
@@ -22,12 +25,13 @@ from shard_format.errors import (
     ReferenceMismatch,
     shorten,
 )
-from shard_format.listing import is_there
+from shard_format.listing import is_there, path_of_url
+from shard_format.parallel import ordered_parallel
 from shard_format.registry import Role
 from shard_format.sources import is_url
-from shard_format.transfer import local_copy
+from shard_format.transfer import AT_ONCE, fetch, names_below
 from shardpack import ShardPackReader
-from shardpack.files import InputFile, walk
+from shardpack.files import FolderItem, InputFile, walk
 from shardpack.parts import commit
 from shardpack.sets import SetLabel, is_set, part_file
 from shardpack.writer import creation_time
@@ -35,7 +39,8 @@ from shardpack.writer_set import ShardWriterSet
 from wshard import load_wshard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import TypeAlias
 
     from shard_format.executors import Executor
     from shardpack.columns import AnyRecord
@@ -59,6 +64,9 @@ _LANES: Final = ".lanes"
 _EPISODE: Final = "wshard"
 _SIDECARS: Final = _EPISODE + _LANES + "/"
 _ALIGNMENT: Final = 64
+
+# The key of an episode, and the path or URL of each of its files by the name of the entry.
+_Files: TypeAlias = "tuple[str, dict[str, str]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,7 @@ def pack_episodes(
     records; its manifest names files, so unpack the shards before you open it.
 
     Args:
-        folder: searched with all folders in it. One of an object store is fetched first.
+        folder: searched with all folders in it; also the URL of one. Episodes behind a URL are fetched a few at a time.
         output: `"train-%06d.shardpack"` for a set of shards, or one file: a path, or an open file.
         progress: called with the size of each episode after it is written.
         executor: writes the set in as many parts as it has jobs, each in a process or on a machine of its own, and makes
@@ -103,24 +111,22 @@ def pack_episodes(
         InvalidArgument: the folder holds no episode, or a file's name cannot be a key.
         ShardIOError: a file cannot be read, or changed while it was read.
     """
-    with local_copy(folder, options.get("storage_options")) as root:
-        if not os.path.isdir(root):
-            raise InvalidArgument("not a folder", path=os.fspath(folder))
-        options.setdefault("alignment", _ALIGNMENT)
-        episodes, left_out = _find(root)
-        if not episodes:
-            raise InvalidArgument(
-                "the folder holds no episodes", path=root, expected=f"files *{_SUFFIX}"
-            )
-        label = options.get("label") or SetLabel()
-        if executor is not None or label.part:
-            label = SetLabel(label.revision or listing_revision(root), label.part, label.parts)
-            options["label"] = label
-        if executor is not None:
-            # Each process fetches for itself what is in an object store.
-            source = _absolute(os.fspath(folder))
-            return _pack_parts(source, output, executor, progress, options, left_out)
-        return _pack_found(episodes, output, progress, options, left_out)
+    root = path_of_url(os.fspath(folder))
+    storage = options.get("storage_options")
+    options.setdefault("alignment", _ALIGNMENT)
+    episodes, left_out = _find(root, storage)
+    if not episodes:
+        raise InvalidArgument(
+            "the folder holds no episodes", path=root, expected=f"files *{_SUFFIX}"
+        )
+    label = options.get("label") or SetLabel()
+    if executor is not None or label.part:
+        revision = label.revision or listing_revision(root, storage)
+        label = options["label"] = SetLabel(revision, label.part, label.parts)
+    if executor is not None:
+        # Each process fetches for itself what is in an object store.
+        return _pack_parts(_absolute(root), output, executor, progress, options, left_out)
+    return _pack_found(episodes, output, progress, options, left_out)
 
 
 def _absolute(path: str) -> str:
@@ -143,9 +149,12 @@ def _pack_found(
     packed = sidecars = 0
     skip_known = bool(options.get("append"))
     with ShardWriterSet(output, **options) as writer:
-        for key, files in episodes.items():
-            if skip_known and key in writer:
-                continue
+        wanted: Iterator[_Files] = (
+            (k, files) for k, files in episodes.items() if not (skip_known and k in writer)
+        )
+        if any(is_url(files[_EPISODE]) for files in episodes.values()):
+            wanted = _fetched(wanted, options.get("storage_options"))
+        for key, files in wanted:
             with ExitStack() as inputs:
                 entries = {
                     name: inputs.enter_context(InputFile(path)).data for name, path in files.items()
@@ -153,7 +162,7 @@ def _pack_found(
                 try:
                     writer.write(key, entries)
                 except InvalidArgument as error:
-                    raise error.located(path=files[_EPISODE]) from None
+                    raise error.located(path=episodes[key][_EPISODE]) from None
             packed += 1
             sidecars += len(files) - 1
             if progress is not None:
@@ -161,12 +170,38 @@ def _pack_found(
     return PackedEpisodes(writer.paths, packed, sidecars, left_out)
 
 
-def listing_revision(folder: str | os.PathLike[str]) -> str:
+def _fetched(
+    episodes: Iterator[_Files], storage_options: Mapping[str, Any] | None
+) -> Iterator[_Files]:
+    """The same episodes with paths of local copies. A few are fetched ahead; each is removed when the next is asked for."""
+    with tempfile.TemporaryDirectory(prefix="shard-") as folder:
+
+        def bring(episode: _Files) -> _Files:
+            key, urls = episode
+            inner = tempfile.mkdtemp(dir=folder)
+            paths = {name: os.path.join(inner, str(n)) for n, name in enumerate(urls)}
+            for name, path in paths.items():
+                fetch(urls[name], path, storage_options)
+            return key, paths
+
+        for key, paths in ordered_parallel(episodes, bring, AT_ONCE):
+            yield key, paths
+            shutil.rmtree(os.path.dirname(paths[_EPISODE]))
+
+
+def listing_revision(
+    folder: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> str:
     """A text that changes with the names and sizes of the episodes of a folder; the revision of a set in parts."""
+    root = path_of_url(os.fspath(folder))
+    sizes = {
+        f"{root.rstrip('/')}/{name}": version.size
+        for name, version in names_below(root, storage_options).items()
+    }
     digest = hashlib.sha256()
-    for key, files in _find(os.fspath(folder))[0].items():
-        sizes = [(name, os.path.getsize(path)) for name, path in files.items()]
-        digest.update(repr((key, sizes)).encode(errors="surrogateescape"))
+    for key, files in _find(root, storage_options)[0].items():
+        row = [(n, sizes[path] if sizes else os.path.getsize(path)) for n, path in files.items()]
+        digest.update(repr((key, row)).encode(errors="surrogateescape"))
     return digest.hexdigest()[:16]
 
 
@@ -220,12 +255,24 @@ def _pack_part(
     return found.episodes, found.sidecars, sum(sizes)
 
 
-def _find(root: str) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """The files of each episode by entry name, by key, in order; and all other files."""
+def _find(
+    root: str, storage_options: Mapping[str, Any] | None
+) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """The paths or URLs of each episode's files by entry name, by key, in order; and all other files."""
+    if is_url(root):
+        folder = root.rstrip("/")
+        items = sorted(
+            FolderItem(unquote(name), f"{folder}/{name}", is_file=True)
+            for name in names_below(root, storage_options)
+        )
+    elif os.path.isdir(root):
+        items = walk(root)
+    else:
+        raise InvalidArgument("not a folder", path=root)
     episodes: dict[str, dict[str, str]] = {}
     lanes: dict[str, dict[str, str]] = {}
     left_out: list[str] = []
-    for relative, path, is_file in walk(root):
+    for relative, path, is_file in items:
         head, between, inside = relative.partition(_SUFFIX + _LANES + "/")
         if not is_file:
             left_out.append(path)

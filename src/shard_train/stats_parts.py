@@ -18,8 +18,10 @@ from shard_format.atomic import write_file
 from shard_format.canonical_json import canonical
 from shard_format.errors import BadMetadata, InvalidArgument, ShardError
 from shard_format.executors import part_of
+from shard_format.listing import list_names
 from shard_format.npy import decode_npz, encode_npz
-from shard_format.sources import is_url, read_file
+from shard_format.sources import is_url
+from shard_format.transfer import read_anywhere, remove_urls
 from shard_train._stats import read_stats
 from shard_train.statistics import (
     DEFAULT_QUANTILES,
@@ -44,6 +46,8 @@ __all__ = ["commit_stats", "has_parts", "parts_of", "save_part"]
 
 _PART: Final = re.compile(r"(\d+)-of-(\d+)\.npz")
 _ABOUT: Final = "about"
+# In a store, an object of this name among the parts says that they are joined.
+_DONE: Final = "joined"
 
 
 def parts_of(path: str) -> str:
@@ -53,8 +57,7 @@ def parts_of(path: str) -> str:
 
 def has_parts(path: str) -> bool:
     """Whether there are parts of these statistics."""
-    folder = parts_of(path)
-    return os.path.isdir(folder) and any(map(_PART.fullmatch, os.listdir(folder)))
+    return any(map(_PART.fullmatch, list_names(parts_of(path))))
 
 
 def save_part(
@@ -71,11 +74,10 @@ def save_part(
 
     Args:
         data: the dataset, all of it.
-        path: of the statistics that `commit_stats` will write, on a disk that all machines share.
+        path: of the statistics that `commit_stats` will write, on a disk that all machines share; or a URL.
         part: `(3, 16)` for the third of 16 parts.
         quantiles, threads, progress, executor: as for `compute_stats`.
     """
-    _refuse_url(path)
     shares = check_shares(quantiles)
     numbers = range(len(data.lengths))[part_of(len(data.lengths), part)]
     totals = accumulate(data, numbers, threads, progress, executor)
@@ -93,9 +95,7 @@ def save_part(
     arrays: dict[str, NDArray[Any]] = {_ABOUT: np.frombuffer(canonical(about), np.uint8)}
     for number, one in enumerate(totals.channels.values()):
         arrays |= {f"{number}.{name}": array for name, array in one.to_arrays().items()}
-    folder = parts_of(path)
-    os.makedirs(folder, exist_ok=True)
-    name = os.path.join(folder, f"{part[0]}-of-{part[1]}.npz")
+    name = f"{parts_of(path)}/{part[0]}-of-{part[1]}.npz"
     write_file(name, [encode_npz(arrays)], fsync=True)
     return name
 
@@ -110,18 +110,18 @@ def commit_stats(path: str) -> Stats:
         InvalidArgument: parts are missing, or are not of the same data.
         BadMetadata: a part is damaged.
     """
-    _refuse_url(path)
     folder = parts_of(path)
     done = folder + ".done"
     earlier = read_stats(path)  # raises if it is something else
-    if earlier is not None and not os.path.isdir(folder):
+    names = list_names(folder)
+    if earlier is not None and (not names or _DONE in names):
         # An earlier call may have been killed just before it was done.
-        shutil.rmtree(done, ignore_errors=True)
+        _remove(folder, names) if is_url(path) else shutil.rmtree(done, ignore_errors=True)
         return earlier
     totals = Totals()
     expected: dict[str, Any] | None = None
-    for name in _names_of_parts(folder):
-        file = os.path.join(folder, name)
+    for name in _names_of_parts(folder, names):
+        file = f"{folder}/{name}"
         about, part = _read_part(file)
         if expected is None:
             expected = about
@@ -139,23 +139,23 @@ def commit_stats(path: str) -> Stats:
     stats = totals.finish(expected["quantiles"], expected["fingerprint"])
     save_stats(stats, path)
     # In one step, so that never some of the parts are there.
-    os.rename(folder, done)
-    shutil.rmtree(done)
+    if is_url(path):
+        write_file(f"{folder}/{_DONE}", [], fsync=False)
+        _remove(folder, names)
+    else:
+        os.rename(folder, done)
+        shutil.rmtree(done)
     return stats
 
 
-def _refuse_url(path: str) -> None:
-    if is_url(path):
-        raise InvalidArgument(
-            "statistics in parts need a path",
-            path=path,
-            hint="write them to a disk that all machines share, and copy the file",
-        )
+def _remove(folder: str, names: Sequence[str]) -> None:
+    """Removes parts from a store, and then the object that says that they are joined."""
+    remove_urls(f"{folder}/{name}" for name in names if name != _DONE)
+    remove_urls([f"{folder}/{_DONE}"])
 
 
-def _names_of_parts(folder: str) -> list[str]:
+def _names_of_parts(folder: str, names: Sequence[str]) -> list[str]:
     """The files of all parts, in order."""
-    names = os.listdir(folder) if os.path.isdir(folder) else []
     found = {(int(m[1]), int(m[2])): m[0] for m in map(_PART.fullmatch, names) if m}
     if not found:
         raise InvalidArgument(
@@ -176,7 +176,7 @@ def _names_of_parts(folder: str) -> list[str]:
 
 def _read_part(path: str) -> tuple[dict[str, Any], Totals]:
     """What a part is of, and what it knows."""
-    text = read_file(path)
+    text = read_anywhere(path)
     try:
         arrays = decode_npz(memoryview(text), 2 * len(text))
         about: dict[str, Any] = json.loads(arrays.pop(_ABOUT).tobytes())

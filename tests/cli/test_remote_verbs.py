@@ -41,10 +41,6 @@ def put(server: RangeServer, path: Path) -> str:
     return server.put(path.name, path.read_bytes())
 
 
-# The size of an overview file that is looked for and not there.
-NO_OVERVIEW = 0
-
-
 def check_traffic(server: RangeServer, *sizes: int) -> None:
     """Each file is fetched once, in blocks."""
     requests, sent = server.counter.taken()
@@ -319,19 +315,21 @@ def test_a_large_entry_of_a_remote_container_takes_a_request_per_block(
     check_traffic(server, len(content))
 
 
+@pytest.mark.parametrize("mib", [1, 9, 28, 65])
 def test_a_remote_episode_is_checked_and_compared(
-    wshard: Run, server: RangeServer, tmp_path: Path
+    wshard: Run, server: RangeServer, tmp_path: Path, mib: int
 ) -> None:
     path = tmp_path / "ep.wshard"
-    rgb = np.frombuffer(noise(100 * 96 * 1024), np.uint8).reshape(100, 96, 1024)
-    episode = Episode(id="remote", length=100)
+    rgb = np.frombuffer(noise(mib * MIB), np.uint8).reshape(mib * 16, 64, 1024)
+    episode = Episode(id="remote", length=len(rgb))
     episode.observations["rgb"] = Channel("rgb", data=rgb)
-    episode.actions["move"] = Channel("move", data=np.arange(100, dtype="f4"))
+    episode.actions["move"] = Channel("move", data=np.arange(len(rgb), dtype="f4"))
     save_wshard(episode, path, compression="zstd", fsync=False)
     url, size = put(server, path), path.stat().st_size
     result = wshard("verify", "--json", url)
     assert (result.code, result.json["ok"]) == (Exit.OK, True)
-    check_traffic(server, size, NO_OVERVIEW)
+    # The server is also asked for an overview.
+    check_traffic(server, size)
     result = wshard("diff", url, path)
     assert result.code == Exit.OK
     check_traffic(server, size)
@@ -386,4 +384,4 @@ def test_a_remote_episode_in_chunks_is_checked_with_each_byte_fetched_once(
     url = next(url for url in [put(server, file) for file in files] if "manifest" in url)
     result = wshard("verify", "--json", url)
     assert (result.code, result.json["files"][0]["files"]) == (Exit.OK, 4)
-    check_traffic(server, *[file.stat().st_size for file in files], NO_OVERVIEW)
+    check_traffic(server, *[file.stat().st_size for file in files])

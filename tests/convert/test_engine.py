@@ -195,7 +195,7 @@ def test_a_kill_after_the_switch_loses_neither_target_nor_report(
     target.mkdir()
     (target / "ep_0.wshard").write_bytes(b"old")
 
-    def stop(_: object) -> None:
+    def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -17,8 +18,11 @@ import pytest
 from shard_cli.exits import Exit
 from shard_cli.main import main
 from shard_cli.programs import SHARDPACK, WSHARD
+from shard_format.remote import ENVIRONMENT, list_url
 from tests.docs.test_snippets import BLOCK, ROOT
+from tests.stores import servers
 from wshard import Episode, load_wshard, save_wshard
+from wshard.convert import convert
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("cluster")]
 
@@ -42,6 +46,32 @@ def test_conversions_are_the_same_files(episodes: Path, tmp_path: Path) -> None:
         run(WSHARD, "convert", episodes / "run_0", tmp_path / name, *engine)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
     assert len(contents(tmp_path / "a")) == 12
+
+
+CONVERT_FAR = """
+import os, sys
+import ray
+from shard_format.executors import RayExecutor
+from wshard.convert import ConvertOptions, convert
+name = "SHARD_STORAGE_OPTIONS"
+ray.init(address="auto", log_to_driver=False, runtime_env={"env_vars": {name: os.environ[name]}})
+convert(sys.argv[1], sys.argv[2], options=ConvertOptions(executor=RayExecutor()))
+"""
+
+
+def test_a_cluster_converts_from_bucket_to_bucket(episodes: Path, tmp_path: Path) -> None:
+    convert(episodes / "run_0", tmp_path / "npz", to="npz")
+    convert(tmp_path / "npz", tmp_path / "here")
+    with servers.moto() as bucket:
+        env = {**os.environ, ENVIRONMENT: json.dumps(bucket.options)}
+        for path in (tmp_path / "npz").iterdir():
+            bucket.put(f"npz/{path.name}", path.read_bytes())
+        urls = [f"{bucket.root}/npz", f"{bucket.root}/out"]
+        subprocess.run([sys.executable, "-c", CONVERT_FAR, *urls], env=env, check=True)
+        found = list_url(urls[1], bucket.options)
+        sizes = {one.url.rpartition("/")[2]: one.version.size for one in found}
+    assert sizes == {name: len(data) for name, data in contents(tmp_path / "here").items()}
+    assert len(sizes) == 12
 
 
 def test_statistics_are_the_same_numbers(episodes: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import shardpack
 from shard_format import remote
 
 if TYPE_CHECKING:
@@ -45,4 +46,7 @@ def test_the_python_and_the_commands_of_the_page_run(moto: Bucket, tmp_path: Pat
         said.append(run([sys.executable, "-m", f"shard_cli.{program}", *arguments]))
     assert "4 episodes, all ok" in said[0]
     assert said[1].endswith("received\n")
-    assert len(said) == 5
+    assert "4 episodes" in said[-2]  # of two parts
+    assert len(said) == 10
+    with shardpack.open("s3://robots/runs.shardpack-set", storage_options=moto.options) as packed:
+        assert len(packed) == 4

@@ -116,10 +116,11 @@ def _packing(args: argparse.Namespace) -> Callable[[str], int]:
 
     def pack(folder: str) -> int:
         from shard_train.packed_episodes import pack_episodes
+        from shardpack.reader import read_footer
 
         output = target.pattern or target.name
         found = pack_episodes(folder, output, max_bytes=args.pack, **how)
-        return sum(os.path.getsize(path) for path in found.paths)
+        return sum(read_footer(path).total_size for path in found.paths)
 
     return pack
 
@@ -282,7 +283,8 @@ convert datasets of other formats, and back
 Finds the format of SRC by its content. DST appears when it is complete; until then everything is in
 DST.converting, and --resume continues there after a kill. If DST is in another format, pass --resume
 from the start: the episodes are then first stored as WShard files, which takes extra space, and DST is
-written from them. A report beside DST (DST.report.txt, .json) names every field that was dropped,
+written from them. SRC and DST can be URLs. A folder of episodes in a bucket gets each episode when it is
+finished, and is complete when its report appears. A report beside DST (DST.report.txt, .json) names every field that was dropped,
 renamed, cast, reordered or decoded. If some episodes cannot be converted, the others are, and the exit
 code is 3.
 
@@ -291,6 +293,7 @@ wshard convert lerobot/pusht pusht --jobs 8 --verify           # LeRobot, checke
 wshard convert door door.hdf5 --to robomimic                   # episodes to robomimic
 wshard convert demo.hdf5 demo.shardpack --pack 1G              # into packs
 wshard convert lerobot/droid droid --part 3/64 --resume        # on the third of 64 machines
+wshard convert s3://robots/raw s3://robots/runs --resume       # from bucket to bucket
 wshard convert data.h5 map.json --suggest-map                  # any HDF5: first a mapping
 wshard convert data.h5 episodes --map map.json --dry-run       # what would become of each field
 """,
@@ -300,14 +303,17 @@ COMMIT = arg.Command(
     _run_commit,
     (
         arg.positional(
-            "target", "DST", "what the parts become: the folder, or the file of statistics"
+            "target",
+            "DST",
+            "what the parts become: the folder, or the file of statistics; or its URL",
         ),
     ),
     """
 make a folder, or statistics, of parts
 
 Checks that all parts are there and complete. Then moves their episodes into one folder, which gets
-its name in one step, or joins their statistics. No episode is copied. Give the command again if it was killed.
+its name in one step, or joins their statistics. On a disk no episode is copied; a bucket copies them
+itself, and its folder is complete when the report appears. Give the command again if it was killed.
 
 wshard commit droid                    # after 'wshard convert … droid --part 1/64' to '--part 64/64'
 wshard commit recordings.wshard-stats  # after 'wshard stats recordings --part …'

@@ -24,7 +24,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
     from shardpack.files import walk
 
     label = pack_output.set_label(args)
-    if label is not None and label.part and os.path.isdir(args.folder):
+    if label is not None and label.part:
         label = pack_output.set_label(args, listing_revision(args.folder))
     args.label = label
     # What is not a folder is refused below.

@@ -121,9 +121,10 @@ def _run_part(
 
 def _stored(output: str, ds: Any, shares: tuple[float, ...]) -> Stats | None:  # noqa: ANN401 - a dataset, imported late
     """Statistics that exist and are still right; raises if they are of something else."""
+    from shard_format.listing import is_there
     from shard_train.statistics import load_stats
 
-    if not os.path.lexists(output):
+    if not is_there(output):
         return None
     stats = load_stats(output, ds)
     if any(share not in channel.quantiles for channel in stats.values() for share in shares):

@@ -10,12 +10,11 @@
 Each format is one module and needs only its own packages; `formats()` lists them with their extras.
 """
 
-from wshard.convert._door import formats, read, read_only_episode, write
+from wshard.convert._door import detect, formats, read, read_only_episode, write
 from wshard.convert._engine import ConvertOptions, convert
 from wshard.convert._mapped_hdf5 import load_mapping, suggest_mapping
 from wshard.convert._model import ConversionReport, ConvertedEpisode, FieldChange, Format
 from wshard.convert._parts import commit_parts
-from wshard.convert._registry import detect
 
 __all__ = [
     "ConversionReport",

@@ -78,6 +78,9 @@ class AlohaReader(DatasetReader):
         for file in self._open.values():
             file.close()
 
+    def file_of(self, number: int) -> str:
+        return self._files[number]
+
     def read(self, number: int, notes: Notes) -> Episode:
         path = self._files[number]
         # The last file stays open for its arrays: of a folder of thousands not all are open at once.

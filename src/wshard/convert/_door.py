@@ -17,26 +17,24 @@ from shard_format.errors import (
 )
 from shard_format.listing import is_there, list_names
 from shard_format.sources import is_url
-from shard_format.transfer import local_copy, uploading
+from shard_format.transfer import uploading
 from wshard._lanes import REWARD_EXACT
 from wshard._values import DType
+from wshard.convert._dataset_source import DatasetSource
 from wshard.convert._model import (
     WHOLE,
     ConversionReport,
     ConvertedEpisode,
     Notes,
-    Probe,
     ReadOptions,
     WriteOptions,
     check_options,
 )
 from wshard.convert._registry import (
     FORMATS,
-    detect,
     format_named,
     format_of,
     module_of,
-    reader_of,
 )
 from wshard.convert._work import WorkFolder, size_of, sync_tree
 
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
     from wshard._episode import Episode
     from wshard.convert._model import DatasetReader, DatasetWriter, Format
 
-__all__ = ["formats", "open_source", "read", "write"]
+__all__ = ["detect", "formats", "read", "write"]
 
 _log = logging.getLogger("wshard")
 _MOST_STRAYS: Final = 20
@@ -57,18 +55,15 @@ def formats() -> tuple[Format, ...]:
     return tuple(FORMATS.values())
 
 
-def open_source(
-    path: str | os.PathLike[str], form: str | None, options: ReadOptions
-) -> DatasetReader:
-    """A dataset, open for reading. Close it."""
-    check_options(options)
-    location = os.fspath(path)
-    # Refuses what is neither a file nor a folder: a library might wait for it.
-    Probe(location).head  # noqa: B018 - read for its errors
-    found = detect(location) if form is None else format_named(form)
-    if not found.reads:
-        raise InvalidArgument(f"{found.title} can be written, not read", path=location)
-    return reader_of(found, location, options)
+def detect(path: str | os.PathLike[str]) -> Format:
+    """Which format a file or folder is in, by its content.
+
+    Raises:
+        InvalidArgument: it is in none of the formats that can be read; says what it looks like.
+        ShardError: the file by which a format is known is damaged.
+    """
+    with DatasetSource(path, None) as origin:
+        return origin.form
 
 
 def read(
@@ -86,7 +81,8 @@ def read(
     `episode.changes` tells what became of each field.
 
     Args:
-        path: a file or folder. One behind a URL is fetched to a temporary folder first.
+        path: a file or folder, or its URL. If a folder at a URL has a file for each episode, each is fetched when its
+            turn comes; anything else is fetched first.
         format: one of `formats()`; None looks at the content.
         episodes: which ones, such as `slice(0, 100)`; None for all.
         video: `"keep"` keeps encoded streams where that is possible, `"decode"` makes pixels of them.
@@ -100,15 +96,14 @@ def read(
     """
     check_choice("on_error", on_error, ("raise", "skip"))
     with (
-        local_copy(path) as local,
-        contextlib.closing(
-            open_source(local, format, ReadOptions(video=video, mapping=mapping))
-        ) as source,
+        DatasetSource(path, format) as origin,
+        contextlib.closing(origin.open(ReadOptions(video=video, mapping=mapping))) as source,
     ):
         for number in range(len(source.names()))[episodes or slice(None)]:
             try:
                 episode = read_one(source, number)
             except DATA_ERRORS as error:
+                origin.renamed(error)
                 if on_error == "raise":
                     raise
                 _log.warning("%s: left out: %s", source.names()[number], error)
@@ -119,7 +114,7 @@ def read(
 def read_only_episode(path: str, **options: Any) -> ConvertedEpisode:  # noqa: ANN401 - as for `read`
     """The episode of a dataset that holds just one. Close it."""
     form = options.pop("format", None)
-    source = open_source(path, form, ReadOptions(**options))
+    source = DatasetSource(path, form).open(ReadOptions(**options))
     with contextlib.ExitStack() as stack:
         stack.callback(source.close)
         count = len(source.names())
@@ -227,9 +222,14 @@ def check_writable(form: Format, target: str, *, overwrite: bool) -> None:
     """Refuses a format that cannot be written, and a target that may not be replaced."""
     if not form.writes:
         raise InvalidArgument(f"{form.title} can be read, not written", path=target)
-    # A folder of an object store is there if it has files.
-    is_taken = is_there(target) or (is_url(target) and bool(list_names(target)))
-    if is_taken and not overwrite:
+    if is_url(target) and list_names(target):  # a folder
+        raise FileThere(
+            "something is there already",
+            path=target,
+            hint="a folder of an object store is not replaced, because readers would see files of both: "
+            "write to another name, then delete the old folder",
+        )
+    if is_there(target) and not overwrite:
         raise FileThere(
             "something is there already",
             path=target,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from contextlib import closing, suppress
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from xxhash import xxh3_128
 
-from shard_format.atomic import make_parent
+from shard_format.atomic import write_file
 from shard_format.errors import (
     DATA_ERRORS,
     BadValue,
@@ -22,9 +23,11 @@ from shard_format.errors import (
     check_choice,
 )
 from shard_format.executors import Executor, LocalExecutor, part_of
+from shard_format.listing import path_of_url
+from shard_format.opening import copying_urls
 from shard_format.parallel import available_threads
 from shard_format.sources import is_url
-from shard_format.transfer import local_copy, uploading
+from shard_format.transfer import remove_urls, uploading
 from wshard._files import save_wshard
 from wshard._formats import load_wshard
 from wshard._lanes import frames_block, offsets_block
@@ -32,7 +35,8 @@ from wshard._plan_episode import plan_entries
 from wshard._values import step_ranges
 from wshard._video import VideoChannel
 from wshard.catalogue import EpisodeInfo, Expression, parse_where
-from wshard.convert._door import check_writable, open_source, read_one, write_dataset, writing
+from wshard.convert._dataset_source import DatasetSource
+from wshard.convert._door import check_writable, read_one, write_dataset, writing
 from wshard.convert._model import (
     LAST,
     VIDEO,
@@ -46,7 +50,8 @@ from wshard.convert._model import (
 from wshard.convert._own import SUFFIX, cameras_to_encode, file_name, note_encoded
 from wshard.convert._parts import part_folder
 from wshard.convert._per_file import several_episodes
-from wshard.convert._registry import detect, format_named, format_of
+from wshard.convert._registry import format_named, format_of, open_dataset
+from wshard.convert._remote_work import RemoteWork
 from wshard.convert._work import WorkFolder
 
 if TYPE_CHECKING:
@@ -148,8 +153,9 @@ def convert(
     in the folder `<target>.converting`, where a conversion that was killed goes on with `resume=True`.
 
     Args:
-        source: a file or folder in one of `formats()`. One behind a URL is fetched to a temporary folder first.
-        target: the file or folder to make. One behind a URL is made in a temporary folder and uploaded at the end.
+        source: a file or folder in one of `formats()`, or its URL, as for `read`.
+        target: the file or folder to make, or its URL. A folder of WShard files in an object store gets each episode when
+            it is finished; it is complete when the report beside it appears. Anything else is uploaded at the end.
         format: of the source; None looks at the content.
         to: of the target; None for the format of its ending, or else WShard.
         options: which episodes, how many processes, whether to check, and so on.
@@ -167,69 +173,52 @@ def convert(
     chosen = options or ConvertOptions()
     check_choice("on_error", chosen.on_error, ("raise", "skip"))
     check_choice("video", chosen.video, VIDEO)
-    if is_url(os.fspath(source)) or is_url(os.fspath(target)):
-        return _convert_far(source, target, format, to, chosen, progress, pack)
-    origin, final = os.path.abspath(os.fspath(source)), os.path.abspath(os.fspath(target))
-    kind = detect(origin) if format is None else format_named(format)
+    final = path_of_url(os.fspath(target))
+    final = final.rstrip("/") if is_url(final) else os.path.abspath(final)
     if to is None:
         # A name without an ending is a folder of our own files.
         to = format_of(final).name if os.path.splitext(final)[1] and pack is None else _OWN
     wanted = format_named(to)
+    is_folder = wanted.name == _OWN and pack is None and not final.endswith(SUFFIX)
     if chosen.part is not None:
-        if wanted.name != _OWN or pack is not None or final.endswith(SUFFIX):
+        if not is_folder:
             raise InvalidArgument(
                 "only a folder of WShard files can be made in parts",
                 path=final,
                 hint="make the folder in parts, and convert or pack it then",
             )
         final = part_folder(final, chosen.part)
-        make_parent(final)
     if chosen.verify and not wanted.reads:
         raise InvalidArgument(f"{wanted.title} can be written, not read: nothing to verify with")
-    if not chosen.resume:
-        check_writable(wanted, final, overwrite=chosen.overwrite)
-    report = ConversionReport(origin, final, kind.name, wanted.name)
-    with writing(final), WorkFolder(final) as work:
-        run = _Conversion(report, chosen, progress or _no_progress, work)
-        work.begin(run.plan(), resume=chosen.resume)
-        earlier = work.placed()
-        if earlier is not None:
-            report = ConversionReport.from_json(earlier)
-        else:
-            check_writable(wanted, final, overwrite=chosen.overwrite)
-            if wanted.name == _OWN:
-                run.to_own_files(pack)
+    # In a URL, the percent sign of train-%06d.shardpack is escaped.
+    place = final.replace("%", "%25") if pack is not None and is_url(final) else final
+    check = partial(check_writable, wanted, place, overwrite=chosen.overwrite)
+    if not is_url(final) and not chosen.resume:
+        check()
+    with DatasetSource(source, format) as origin, writing(final):
+        report = ConversionReport(origin.location, final, origin.form.name, wanted.name)
+        with _work_for(place, is_folder=is_folder, check=check) as work:
+            run = _Conversion(report, chosen, progress or _no_progress, work, origin)
+            work.begin(run.plan(), resume=chosen.resume)
+            earlier = work.placed()
+            if earlier is not None:
+                report = ConversionReport.from_json(earlier)
             else:
-                run.to_other_format(wanted)
-        # Before the work folder goes: after a kill here, `resume` still has the report.
-        report.save()
+                if not is_url(final):
+                    check()
+                if wanted.name == _OWN:
+                    run.to_own_files(pack)
+                else:
+                    run.to_other_format(wanted)
+            # Before the work folder goes: after a kill here, `resume` still has the report.
+            report.save(beside=place)
     return report
 
 
-def _convert_far(
-    source: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    format: str | None,
-    to: str | None,
-    options: ConvertOptions,
-    progress: Callable[[int, int], None] | None,
-    pack: Callable[[str], int] | None,
-) -> ConversionReport:
-    """Converts between local copies of what is behind URLs."""
-    name = os.fspath(target)
-    if options.resume or options.part is not None or pack is not None:
-        raise InvalidArgument(
-            "between URLs a conversion cannot be resumed, made in parts or packed",
-            path=name if is_url(name) else os.fspath(source),
-            hint="convert between local folders, and upload the result",
-        )
-    wanted = format_named(to or _OWN)
-    check_writable(wanted, name, overwrite=options.overwrite)
-    with local_copy(source) as origin, uploading(target) as final:
-        report = convert(origin, final, format, to, options=options, progress=progress)
-    report.source, report.target = os.fspath(source), name
-    report.save()
-    return report
+def _work_for(place: str, *, is_folder: bool, check: Callable[[], None]) -> WorkFolder | RemoteWork:
+    if is_url(place):
+        return RemoteWork(place, is_folder=is_folder, check=check)
+    return WorkFolder(place)
 
 
 def _no_progress(_done: int, _total: int) -> None:
@@ -244,12 +233,14 @@ class _Conversion:
         report: ConversionReport,
         options: ConvertOptions,
         progress: Callable[[int, int], None],
-        work: WorkFolder,
+        work: WorkFolder | RemoteWork,
+        origin: DatasetSource,
     ) -> None:
         self.report = report
         self._options = options
         self._progress = progress
         self._work = work
+        self._origin = origin
 
     def plan(self) -> dict[str, Any]:
         """What the files of episodes depend on. The rest may change when a conversion goes on."""
@@ -257,7 +248,7 @@ class _Conversion:
         return {
             "source": report.source,
             "format": report.format,
-            "modified_ns": os.stat(report.source).st_mtime_ns,
+            **self._origin.version,
             "where": chosen.where,
             "video": chosen.video,
             "mapping": dict(chosen.mapping or {}),
@@ -270,7 +261,7 @@ class _Conversion:
         """Writes one episode after the other: as they are read, or from finished files, which can be resumed."""
         report, chosen, work = self.report, self._options, self._work
         written = ConversionReport("", report.target, "", report.to)
-        with closing(open_source(report.source, report.format, chosen.reading())) as source:
+        with closing(self._origin.open(chosen.reading())) as source:
             found = len(self._numbers(source.names()))
             is_one_file = form.is_one_episode and report.target.lower().endswith(form.suffixes)
             if is_one_file and found > 1 and chosen.where is None:
@@ -308,7 +299,7 @@ class _Conversion:
             except DATA_ERRORS as error:
                 if self._options.on_error == "raise":
                     raise
-                self.report.failed[names[number]] = str(error)
+                self.report.failed[names[number]] = str(self._origin.renamed(error))
                 continue
             self.report.add(episode.changes)
             yield episode
@@ -323,7 +314,7 @@ class _Conversion:
 
     def _from_files(self, files: Sequence[str]) -> Iterator[Episode]:
         for done, file in enumerate(files):
-            with load_wshard(os.path.join(self._work.episodes, file)) as episode:
+            with load_wshard(f"{self._work.episodes}/{file}") as episode:
                 yield episode
             self._progress(len(files) + done + 1, 2 * len(files))
 
@@ -336,11 +327,11 @@ class _Conversion:
         shorter = {name.removesuffix(LAST) for name in dropped if name.endswith(LAST)}
         reading = ReadOptions(video=chosen.reading().video)  # the mapping is of the source
         with (
-            closing(open_source(report.source, report.format, chosen.reading())) as one,
-            closing(open_source(self._work.new, report.to, reading)) as other,
+            closing(self._origin.open(chosen.reading())) as one,
+            closing(open_dataset(self._work.new, format_named(report.to), reading)) as other,
         ):
             quiet = replace(report, failed={}, changes=Counter())
-            again = _Conversion(quiet, chosen, _no_progress, self._work)
+            again = _Conversion(quiet, chosen, _no_progress, self._work, self._origin)
             numbers = {name: number for number, name in enumerate(other.names())}
             kept = (ep for ep in again.from_source(one) if ep.length or not leaves_out)
             for number, episode in enumerate(kept):
@@ -358,7 +349,7 @@ class _Conversion:
         """Makes a folder of files, or one file, or what `pack` makes of the folder."""
         report, work = self.report, self._work
         is_one_file = pack is None and report.target.endswith(SUFFIX)
-        with closing(open_source(report.source, report.format, self._options.reading())) as source:
+        with closing(self._origin.open(self._options.reading())) as source:
             found = len(range(len(source.names()))[self._options.episodes])
             if is_one_file and found != 1:
                 raise several_episodes(report.target, f"{found} episodes")
@@ -371,7 +362,7 @@ class _Conversion:
         elif not is_one_file:
             work.place(work.episodes, report.as_json())
         elif files:
-            work.place(os.path.join(work.episodes, files[0]), report.as_json())
+            work.place(f"{work.episodes}/{files[0]}", report.as_json())
 
     def _make_files(self, source: DatasetReader, *, passes: int = 1) -> list[str]:
         """Converts each episode to a file, in several processes, unless an earlier run did; returns their names."""
@@ -383,7 +374,7 @@ class _Conversion:
         for line in work.lines:
             with suppress(KeyError, TypeError):  # a line that is damaged, or not of an episode
                 file, result = line["file"], _Done.from_json(line["done"])
-                if _is_there(os.path.join(work.episodes, file), result):
+                if not result.is_chosen or work.has(file, result.nbytes):
                     done[file] = result
         files = [all_files[number] for number in numbers]
         tasks = [(n, all_files[n], names[n]) for n in numbers if all_files[n] not in done]
@@ -393,7 +384,7 @@ class _Conversion:
         for file, result in self._results(tasks):
             done[file] = result
             if not result.problem:
-                work.finished({"file": file, "done": asdict(result)})
+                work.finished(_line(file, result))
             finished += 1
             self._progress(finished, total)
         # In the order of the source, whatever process was faster.
@@ -420,12 +411,16 @@ class _Conversion:
         executor = self._options.executor
         if executor is None:
             executor = LocalExecutor(min(self._options.jobs or available_threads(), len(tasks)))
-        report = self.report
-        worker = _Worker(report.source, report.format, self._work.episodes, self._options)
+        worker = _Worker(self._origin, self._work.episodes, self._work.notes, self._options)
         # Only of one that works in this process; others are closed with their processes.
         with closing(worker), closing(executor.run(worker, tasks)) as results:
             for number, done in results:
                 yield tasks[number][1], done
+
+
+def _line(file: str, done: _Done) -> dict[str, Any]:
+    """What is noted of a finished episode."""
+    return {"file": file, "done": asdict(done)}
 
 
 # --- in each process
@@ -434,10 +429,13 @@ class _Conversion:
 class _Worker:
     """Converts episodes of one dataset, which each process opens once. Can be pickled before it is called."""
 
-    def __init__(self, source: str, form: str, folder: str, options: ConvertOptions) -> None:
-        self._open = partial(open_source, source, form, options.reading())
+    def __init__(
+        self, origin: DatasetSource, folder: str, notes: str, options: ConvertOptions
+    ) -> None:
+        self._origin = origin
         self._source: DatasetReader | None = None
         self._folder = folder
+        self._notes = notes
         # Not the executor, which stays where it is.
         self._options = replace(options, executor=None)
         self._where = options.where
@@ -445,37 +443,49 @@ class _Worker:
     def __call__(self, task: tuple[int, str, str]) -> _Done:
         """Converts one episode; an error of the data is part of the result unless it shall be raised."""
         if self._source is None:
-            self._source = self._open()
+            self._source = self._origin.open(self._options.reading())
             self._is_meant = _Condition(self._where)
-        return self._convert(self._source, *task)
+        number, file, name = task
+        done = self._convert(self._source, number, f"{self._folder}/{file}", name)
+        if self._notes and not done.problem:
+            write_file(
+                f"{self._notes}/{file}.json", [json.dumps(_line(file, done)).encode()], fsync=False
+            )
+        return done
 
-    def _convert(self, source: DatasetReader, number: int, file: str, name: str) -> _Done:
-        path = os.path.join(self._folder, file)
+    def _convert(self, source: DatasetReader, number: int, path: str, name: str) -> _Done:
         try:
             with read_one(source, number) as episode:
                 fields = None if self._where is None else tuple(episode.metadata)
                 if not self._is_meant(episode):
                     return _Done(name, is_chosen=False, fields=fields)
-                changes = (*episode.changes, *self._save(episode, path))
-                nbytes = os.path.getsize(path)
+                nbytes, notes = self._save(episode, path)
+                changes = (*episode.changes, *notes)
                 return _Done(name, episode.length, nbytes, changes, fields=fields)
         except DATA_ERRORS as error:
-            with suppress(FileNotFoundError):
-                os.unlink(path)
+            self._origin.renamed(error)
+            if is_url(path):
+                remove_urls([path])
+            else:
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
             if self._options.on_error == "raise":
                 raise
             return _Done(name, problem=str(error))
 
-    def _save(self, episode: Episode, path: str) -> list[FieldChange]:
-        """Saves an episode; returns what that changed."""
+    def _save(self, episode: Episode, path: str) -> tuple[int, list[FieldChange]]:
+        """Saves an episode; returns the size of the file, and what that changed."""
         compression = self._options.compression
         encoded = cameras_to_encode(episode) if self._options.video == "encode" else {}
         codecs = dict(encoded)
         if compression is not None:
             codecs["*"] = compression
-        save_wshard(episode, path, codecs or None, profile=None if compression else "training")
+        profile = None if compression else "training"
+        with uploading(path) as local:
+            save_wshard(episode, local, codecs or None, profile=profile)
+            nbytes = os.path.getsize(local)
         if self._options.verify:
-            with load_wshard(path) as found:
+            with copying_urls(), load_wshard(path) as found:
                 for problem in differences(
                     episode, found, only_common=bool(encoded), leave_out=encoded
                 ):
@@ -484,7 +494,7 @@ class _Worker:
                     )
         notes = Notes()
         note_encoded(encoded, notes)
-        return list(notes.changes)
+        return nbytes, list(notes.changes)
 
     def close(self) -> None:
         """Closes the dataset."""
@@ -640,12 +650,3 @@ def _file_names(names: Sequence[str]) -> list[str]:
         taken.add(plain.lower())
         found.append(plain + SUFFIX)
     return found
-
-
-def _is_there(path: str, done: _Done) -> bool:
-    if not done.is_chosen:
-        return True
-    try:
-        return os.path.getsize(path) == done.nbytes
-    except OSError:
-        return False

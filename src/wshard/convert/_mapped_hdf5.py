@@ -66,6 +66,7 @@ from shard_format.errors import (
     did_you_mean,
 )
 from shard_format.listing import natural_key
+from shard_format.transfer import local_file
 from wshard._channels import Channel
 from wshard._episode import Episode
 from wshard._lanes import TIMESTAMPS
@@ -641,11 +642,11 @@ _GROUPS: Final = ("obs/", "observation/", "observations/", "action/", "actions/"
 
 
 def suggest_mapping(path: str) -> dict[str, Any]:
-    """A first mapping for an HDF5 file, by the names and shapes in it. Look at it before you use it.
+    """A first mapping for an HDF5 file, local or at a URL, by the names and shapes in it. Look at it before you use it.
 
     Reads no steps, except flags and numbers that say where episodes are.
     """
-    with open_hdf5(path) as file, reading(path):
+    with local_file(path) as local, open_hdf5(local) as file, reading(path):
         mapping = _suggest(file)
     check_mapping(mapping)
     return mapping

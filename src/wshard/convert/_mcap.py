@@ -96,6 +96,9 @@ class McapReader(DatasetReader):
     def names(self) -> Sequence[str]:
         return [stem(path) for path in self._files]
 
+    def file_of(self, number: int) -> str:
+        return self._files[number]
+
     def read(self, number: int, notes: Notes) -> Episode:
         # Only the last file stays open, for its arrays: each keeps some of its chunks.
         self.close()

@@ -255,6 +255,10 @@ class DatasetReader(ABC):
     def read(self, number: int, notes: Notes) -> Episode:
         """One episode. Large arrays stay where they are until they are used (`wshard.convert._arrays`)."""
 
+    def file_of(self, number: int) -> str:
+        """The file that holds an episode, of a folder with a file for each (`Format.episode_files`)."""
+        raise NotImplementedError
+
     def close(self) -> None:  # noqa: B027 - not every format has open files
         """Closes its files. Episodes that were read cannot be used any more."""
 
@@ -301,6 +305,9 @@ class Format:
     """Whether a file with such an ending has room for one episode only."""
     files: tuple[str, ...] = ()
     """Endings of the files with several episodes each that a folder in this format consists of."""
+    episode_files: tuple[str, ...] = ()
+    """Endings of files with one episode each. In a folder in this format that has no folders, each episode is such a file
+    (`DatasetReader.file_of`)."""
     beside: tuple[str, ...] = ()
     """Endings of what lies beside such a file and is read with it."""
     lost: str = ""
@@ -404,13 +411,15 @@ class ConversionReport:
             ],
         }
 
-    def save(self) -> None:
-        """Writes it as JSON and as text, beside the target."""
+    def save(self, *, beside: str | None = None) -> None:
+        """Writes it as JSON and as text, beside the target, or beside another path or URL."""
         for ending, text in (
             ("json", json.dumps(self.as_json(), indent=1)),
             ("txt", self.as_text()),
         ):
-            write_file(f"{self.target}.report.{ending}", [f"{text}\n".encode()], fsync=False)
+            write_file(
+                f"{beside or self.target}.report.{ending}", [f"{text}\n".encode()], fsync=False
+            )
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> ConversionReport:

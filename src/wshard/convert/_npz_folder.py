@@ -225,6 +225,9 @@ class NpzReader(DatasetReader):
             self._last = Arrays(place)
         return self._last
 
+    def file_of(self, number: int) -> str:
+        return self._places[number]
+
     def read(self, number: int, notes: Notes) -> Episode:
         if self._bounds is not None:
             arrays = self._arrays(self.path)

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 import numpy as np
 
 from shard_format.errors import InvalidArgument
+from shard_format.listing import natural_key
+from shard_format.opening import copying_urls
+from shard_format.sources import is_url
+from shard_format.transfer import base_name, names_below
 from wshard._channels import is_frames
 from wshard._files import save_wshard
 from wshard._formats import load_wshard
 from wshard._journal import MAGIC as JOURNAL_MAGIC
 from wshard._lanes import block_name
 from wshard._metadata import CHANNEL_FIELDS
+from wshard._sidecar import SIDECAR_SUFFIX
 from wshard._video import VideoChannel
 from wshard.convert._arrays import channel_of, note_pixels
 from wshard.convert._model import DatasetReader, DatasetWriter
 from wshard.convert._per_file import files_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from wshard._channels import Channel
     from wshard._episode import Episode
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".wshard"
 # What belongs to an episode: its file, its sidecar, its overview, and the recording that it came from.
-_OWN = (SUFFIX, f"{SUFFIX}.lanes", f"{SUFFIX}.overview", f"{SUFFIX}.partial")
+_OWN = (SUFFIX, f"{SUFFIX}{SIDECAR_SUFFIX}", f"{SUFFIX}.overview", f"{SUFFIX}.partial")
 _VIDEO: Final = "h264:crf=23"
 
 
@@ -40,27 +46,60 @@ def recognises(probe: Probe) -> bool:
 
 
 class OwnReader(DatasetReader):
-    """Episodes, each opened when it is read."""
+    """Episodes, each opened when it is read. One behind a URL is then copied to a temporary file, with its sidecars."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
         super().__init__(path, options)
+        self._is_far = is_url(path)
+        if self._is_far:
+            self._list(path)
+            return
         self._files = [path]
         if os.path.isdir(path):
             self._files, others = files_in(path, lambda name: name.endswith(SUFFIX))
-            own = {file.removesuffix(SUFFIX) + ending for file in self._files for ending in _OWN}
+            own = _belonging_to(self._files)
             self.strays = [name for name in others if os.path.join(path, name) not in own]
 
+    def _list(self, url: str) -> None:
+        folder = url.rstrip("/")
+        below = [f"{folder}/{name}" for name in names_below(url)]
+        found = {f"{folder}/{one[len(folder) + 1 :].partition('/')[0]}" for one in below}
+        names = sorted(found, key=natural_key)
+        self._files = [name for name in names if name.endswith(SUFFIX)] or [url]
+        own = _belonging_to(self._files)
+        self.strays = [os.path.basename(name) for name in names if name not in own]
+        if not below:  # one file
+            below = [f"{url}{SIDECAR_SUFFIX}/{name}" for name in names_below(url + SIDECAR_SUFFIX)]
+        self._sidecars: dict[str, list[str]] = {}
+        for one in below:
+            episode, between, _ = one.partition(f"{SUFFIX}{SIDECAR_SUFFIX}/")
+            if between and one.endswith(SUFFIX):
+                self._sidecars.setdefault(episode + SUFFIX, []).append(one)
+
     def names(self) -> Sequence[str]:
+        if self._is_far:
+            return [unquote(base_name(file)).removesuffix(SUFFIX) for file in self._files]
         return [os.path.basename(file).removesuffix(SUFFIX) for file in self._files]
 
+    def _open(self, path: str) -> Episode:
+        if not self._is_far:
+            return load_wshard(path)
+        with copying_urls():
+            return load_wshard(path, sidecars=self._sidecars.get(path, ()))
+
     def read(self, number: int, notes: Notes) -> Episode:
-        episode = load_wshard(self._files[number])
+        episode = self._open(self._files[number])
         if self.options.video == "decode":
             for address, part in list(episode.parts.items()):
                 if isinstance(part, VideoChannel):
                     episode.parts[address] = _as_pixels(part, self._files[number])
                     note_pixels(part, block_name(address), notes)
         return episode
+
+
+def _belonging_to(files: Iterable[str]) -> set[str]:
+    """What may lie beside episodes and belong to them."""
+    return {file.removesuffix(SUFFIX) + ending for file in files for ending in _OWN}
 
 
 def _as_pixels(camera: VideoChannel, path: str) -> Channel:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shard_format.errors import InvalidArgument, did_you_mean
 from shard_format.foreign import explain
-from wshard.convert._model import Format, Probe
+from wshard.convert._model import Format, Probe, check_options
 from wshard.convert._per_file import FilesReader, has_file
 
 if TYPE_CHECKING:
@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
     from wshard.convert._model import DatasetReader, ReadOptions
 
-__all__ = ["FORMATS", "detect", "format_named", "format_of", "module_of", "reader_of"]
+__all__ = [
+    "FORMATS",
+    "detect",
+    "format_named",
+    "format_of",
+    "module_of",
+    "open_dataset",
+    "reader_of",
+]
 
 # Formats that are recognised by more come before those that would take almost anything.
 FORMATS: Final[dict[str, Format]] = {
@@ -34,7 +42,7 @@ FORMATS: Final[dict[str, Format]] = {
                steps="observation, action and reward of a step in one row; a last row that is_last and has only zeros beside the observation is observation T + 1",
                lost="labels, residuals, channels with their own clock; video becomes PNG, while JPEG and PNG stay as they are; ragged float64 is rounded to float32"),
         # Before the others of HDF5: a folder of its files is known by their names.
-        Format(name="aloha", title="ALOHA, ACT, Mobile ALOHA", module="_aloha", reader="AlohaReader", extra="hdf5", example="episode_0.hdf5",
+        Format(name="aloha", title="ALOHA, ACT, Mobile ALOHA", module="_aloha", reader="AlohaReader", episode_files=(".hdf5", ".h5"), extra="hdf5", example="episode_0.hdf5",
                steps="obs[t], action[t]; T observations, no rewards or ends",
                lost="JPEG becomes pixels: red and blue are exchanged in the files"),
         Format(name="robomimic", title="robomimic, LIBERO, MimicGen, robosuite, Isaac Lab", module="_robomimic", reader="RobomimicReader", writer="RobomimicWriter", extra="hdf5", suffixes=(".hdf5",), files=(".hdf5", ".h5"),
@@ -48,7 +56,7 @@ FORMATS: Final[dict[str, Format]] = {
                "Chunks (virtual/N) are read in the order of their numbers if the whole arrays are not at the root"),
         Format(name="hdf5", title="HDF5 with a mapping", module="_mapped_hdf5", reader="MappedHdf5Reader", extra="hdf5", example="data.h5",
                steps="as the mapping says; T or T + 1 observations, T actions"),
-        Format(name="mcap", title="MCAP", module="_mcap", reader="McapReader", writer="McapWriter", extra="mcap", suffixes=(".mcap",), is_one_episode=True, example="drive.mcap",
+        Format(name="mcap", title="MCAP", module="_mcap", reader="McapReader", episode_files=(".mcap",), writer="McapWriter", extra="mcap", suffixes=(".mcap",), is_one_episode=True, example="drive.mcap",
                steps="no steps: each topic has the clock of its messages, T is 0; files of this library keep their steps",
                lost="residuals, bits of NaN; video with B-frames becomes pixels; protobuf and ROS messages are written as JSON"),
         Format(name="rosbag", title="ROS 1 and ROS 2 bags", module="_rosbag", reader="RosbagReader", extra="ros", example="rosbag2_2026_03_01",
@@ -63,7 +71,7 @@ FORMATS: Final[dict[str, Format]] = {
         Format(name="tensordict", title="TensorDict, TorchRL", module="_tensordict", reader="TensorDictReader", example="buffer/",
                steps="row t has the observation before action t, next/ its reward, ends and next observation: T + 1 observations where next/ repeats them",
                lost="objects that are not JSON (pickles are never loaded), nested and complex tensors"),
-        Format(name="npz", title="NPZ and NPY", module="_npz_folder", reader="NpzReader", writer="NpzWriter", example="episodes_npz/",
+        Format(name="npz", title="NPZ and NPY", module="_npz_folder", reader="NpzReader", episode_files=(".npz",), writer="NpzWriter", example="episodes_npz/",
                steps="T actions and rewards; T or T + 1 observations"),
         Format(name="table", title="CSV and Parquet", module="_table", reader="TableReader", writer="TableWriter", extra="arrow", suffixes=(".parquet", ".csv"), example="runs.parquet",
                steps="row t has observation t, the action after it and its reward; a last row without them is observation T + 1",
@@ -145,6 +153,16 @@ def _recognises(form: Format, probe: Probe) -> bool:
     if probe.is_folder and form.files:
         return has_file(probe.path, form.files, recognises, probe)
     return bool(recognises(probe))
+
+
+def open_dataset(path: str, form: Format, options: ReadOptions) -> DatasetReader:
+    """A dataset on this disk, open for reading. Close it."""
+    check_options(options)
+    # Refuses what is neither a file nor a folder: a library might wait for it.
+    Probe(path).head  # noqa: B018 - read for its errors
+    if not form.reads:
+        raise InvalidArgument(f"{form.title} can be written, not read", path=path)
+    return reader_of(form, path, options)
 
 
 def reader_of(form: Format, path: str, options: ReadOptions) -> DatasetReader:

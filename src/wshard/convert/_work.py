@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["WorkFolder", "size_of", "sync_tree"]
+__all__ = ["SUFFIX", "WorkFolder", "check_same_plan", "size_of", "sync_tree"]
 
 SUFFIX: Final = ".converting"
 _JOURNAL: Final = "journal.jsonl"
@@ -50,6 +50,9 @@ class WorkFolder:
         ShardIOError: another process writes to the same target.
         OSError: the folder cannot be made. No method wraps the errors of the system.
     """
+
+    notes = ""
+    """Workers write no notes: this process does, to the journal."""
 
     def __init__(self, target: str) -> None:
         self._target = os.path.realpath(target)
@@ -105,7 +108,6 @@ class WorkFolder:
             FileThere: an earlier run finished episodes, and it is not to be resumed.
             InvalidArgument: the earlier run had another plan.
         """
-        wanted = json.loads(json.dumps(plan))
         found, self.lines = self._read()
         # Only where two folders cannot be swapped: what was at the target, moved away and not replaced.
         if os.path.lexists(self._old) and not os.path.lexists(self._target):
@@ -116,7 +118,7 @@ class WorkFolder:
             if not (is_placed and resume):
                 self.lines = []
                 self._clear()
-                self.append(wanted, sync=True)
+                self.append(plan, sync=True)
                 os.makedirs(self.episodes)
                 os.mkdir(os.path.dirname(self.new))
             return
@@ -126,15 +128,7 @@ class WorkFolder:
                 path=self.path,
                 hint="continue it with resume=True, --resume; or delete the folder",
             )
-        changed = [key for key in wanted if found.get(key) != wanted[key]]
-        if changed:
-            raise InvalidArgument(
-                "the earlier conversion was a different one",
-                path=self.path,
-                expected=f"{changed[0]}: {found.get(changed[0])!r}",
-                found=repr(wanted[changed[0]]),
-                hint="delete the folder to start again",
-            )
+        check_same_plan(found, plan, self.path)
         _remove(
             os.path.dirname(self.new)
         )  # what the earlier run wrote of a target in another format
@@ -155,6 +149,13 @@ class WorkFolder:
         write_all(self._descriptor, [f"\n{json.dumps(line)}\n".encode()])
         if sync:
             os.fsync(self._descriptor)
+
+    def has(self, file: str, nbytes: int) -> bool:
+        """Whether an earlier run has made the file of an episode."""
+        try:
+            return os.path.getsize(os.path.join(self.episodes, file)) == nbytes
+        except OSError:
+            return False
 
     def finished(self, line: dict[str, Any]) -> None:
         """Notes a finished episode. From now on an error leaves the folder to be resumed."""
@@ -220,6 +221,26 @@ class WorkFolder:
             if name != _JOURNAL:
                 _remove(os.path.join(self.path, name))
         os.ftruncate(self._descriptor, 0)
+
+
+def check_same_plan(found: dict[str, Any], wanted: dict[str, Any], path: str) -> None:
+    """Refuses to go on with a conversion that had another plan.
+
+    Args:
+        found: its plan, as JSON.
+        wanted: the plan of this run.
+        path: where the earlier conversion is.
+    """
+    wanted = json.loads(json.dumps(wanted))
+    changed = [key for key in wanted if found.get(key) != wanted[key]]
+    if changed:
+        raise InvalidArgument(
+            "the earlier conversion was a different one",
+            path=path,
+            expected=f"{changed[0]}: {found.get(changed[0])!r}",
+            found=repr(wanted[changed[0]]),
+            hint="delete the folder to start again",
+        )
 
 
 def size_of(path: str) -> int:
