@@ -231,7 +231,7 @@ def decode_npz(data: memoryview, most: int) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return _arrays(archive, most)
-    except ShardError:
+    except (ShardError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - what zipfile raises for damaged files differs by version
         raise BadValue(f"the .npz file is damaged: {str(error) or type(error).__name__}") from None

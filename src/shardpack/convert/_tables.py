@@ -157,6 +157,8 @@ def _key_reader(batch: Any, column: str | None) -> Callable[[int], str]:  # noqa
 
 def _damaged(error: Exception, column: str | None = None) -> BadValue:
     """Our error for what pyarrow, NumPy and Python's times raise for damaged values: errors of many kinds."""
+    if isinstance(error, MemoryError):  # says nothing about the values
+        raise error
     return BadValue(f"not a valid value: {str(error) or type(error).__name__}", entry=column)
 
 
@@ -210,7 +212,7 @@ def _read_file(path: str, rows: int) -> Iterator[Any]:
             return
         with pa.memory_map(path) as mapped:
             yield from _ipc_batches(mapped, is_file=start.startswith(_ARROW_MAGIC))
-    except ShardError:
+    except (ShardError, MemoryError):
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:  # Arrow's own have no number

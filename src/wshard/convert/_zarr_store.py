@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import lzma
 import os
@@ -379,13 +380,22 @@ class ArrayRows:
         self.dtype: np.dtype[Any] = np.dtype(array.dtype)
 
     def __getitem__(self, rows: slice, /) -> Any:  # noqa: ANN401 - an array
-        try:
+        with reading_array(self._path, self._name):
             return self._array[rows]
-        except ShardError:
-            raise
-        except Exception as error:  # noqa: BLE001 - what codecs raise for damaged chunks differs
-            raise BadValue(
-                f"the data cannot be read: {str(error)[:300] or type(error).__name__}",
-                path=self._path,
-                entry=self._name,
-            ) from None
+
+
+@contextlib.contextmanager
+def reading_array(path: str, name: str) -> Iterator[None]:
+    """What zarr and its codecs raise for damaged files, which differs, becomes an error of ours."""
+    try:
+        yield
+    except (ShardError, MemoryError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise ShardIOError.wrap(error, "cannot read", path) from error
+        raise BadValue(
+            f"the array cannot be read: {str(error)[:300] or type(error).__name__}",
+            path=path,
+            entry=name,
+        ) from None

@@ -87,7 +87,7 @@ def _read_table(path: str) -> Iterator[object]:
             _check_table(path, table)
             for batch in table.iter_batches(columns=[_COLUMN]):
                 yield from batch.column(0).to_pylist()
-    except ShardError:
+    except (ShardError, MemoryError):
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:  # Arrow's own have no number
