@@ -206,6 +206,7 @@ def _type(descr: object, depth: int) -> Any:  # noqa: ANN401 - text, or a list o
             raise BadValue(
                 "an array of Python objects is a pickle, which this library never loads",
                 found=f"dtype {descr}",
+                hint="save it as numbers or text: np.array(list(value), dtype), or leave it out",
             )
         if not _TYPE.fullmatch(descr):
             raise ValueError(f"unknown type {descr!r}")
