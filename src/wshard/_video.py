@@ -272,9 +272,7 @@ class VideoChannel(Channel):
             raise InvalidArgument(problem[0], entry=name or None, found=problem[1], rule="W-VID-5")
         # The constructor of Channel checks and sets the fields; it has no frames yet.
         plain = Channel(name, data=np.empty((0, *video.shape), video.dtype.numpy_dtype), **fields)
-        channel = cls.__new__(cls)
-        for key, value in vars(plain).items():
-            object.__setattr__(channel, key, value)
+        channel = cls.having(vars(plain))
         sizes = [len(packet) for packet in video.packets]
         offsets = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(sizes, out=offsets[1:])
@@ -703,10 +701,9 @@ def recorded_video(channel: RaggedChannel, measured: Mapping[str, Any] | None) -
         index = FrameIndex(channel.offsets, frames, channel.length)
     except (BadValue, InvalidArgument, KeyError, TypeError):
         return channel
-    video = VideoChannel.__new__(VideoChannel)
-    own = vars(channel)
-    for key in own.keys() - {"_values", "_offsets", "offsets_source"}:
-        object.__setattr__(video, key, own[key])
+    of_packets = {"_values", "_offsets", "offsets_source"}
+    own = {key: value for key, value in vars(channel).items() if key not in of_packets}
+    video = VideoChannel.having(own)
     video.dtype_name, video.step_shape, video.extradata = dtype, shape, extradata
     video.extra = {key: value for key, value in channel.extra.items() if key != VIDEO_FIELD}
     lossy = {"codec": told.get("codec"), **told.get("settings", {}), **(measured or {})}
