@@ -194,7 +194,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def in_background(call: Callable[[], Result]) -> Future[Result]:
-    """Makes a call in a thread of its own, which nobody waits for: it may outlast its caller, but not the process.
+    """Makes a call in a thread of its own, which may outlast its caller, but not the process.
 
     Raises:
         RuntimeError: the system has no more threads, or Python is about to end.

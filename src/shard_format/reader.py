@@ -34,7 +34,6 @@ from shard_format.verify import check as check_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from types import TracebackType
 
     from numpy.typing import NDArray
     from typing_extensions import Self
@@ -522,12 +521,7 @@ class ShardReader:
         self._ensure_open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
