@@ -203,7 +203,7 @@ def _fail_again() -> None:
 
 CALLS_THAT_FAIL: dict[str, Callable[[Path], object]] = {
     "for_each": lambda _: for_each(range(9), _fail, 2),
-    "for_each, in its items": lambda _: for_each(_one_and_fail(), str, 2),
+    "for_each, in its items": lambda _: for_each(_one_and_fail(), lambda _: None, 2),
     "map_in_order": lambda _: map_in_order(range(9), _fail, 2),
     "ordered_parallel": lambda _: list(ordered_parallel(range(9), _fail, 2)),
     "ordered_parallel, in its items": lambda _: list(ordered_parallel(_one_and_fail(), str, 2)),
