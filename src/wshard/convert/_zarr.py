@@ -23,6 +23,7 @@ from shard_format.errors import (
     SizeMismatch,
 )
 from shard_format.extras import require
+from shard_format.foreign import reading
 from shard_format.registry import DEFAULT_LIMITS
 from wshard._channels import Channel, Modality
 from wshard._episode import Episode
@@ -43,7 +44,6 @@ from wshard.convert._zarr_store import (
     DescribedFiles,
     check_array,
     open_store,
-    reading_array,
 )
 from wshard.convert._zarr_writer import BLOCK, ENDS, OWN_FACTS, ZarrWriter, name_of
 
@@ -99,7 +99,7 @@ class ZarrReader(DatasetReader):
                 limit = check_array(facts, form, path, name)
                 if limit is not None:
                     limits[name] = limit
-                with reading_array(path, name):
+                with reading(path, "the array cannot be read", entry=name):
                     array = zarr.open_array(self._store, path=name, mode="r", zarr_format=form)
                     self._arrays[name] = ArrayRows(array, path, name)
                     self._chunks[name] = [int(size) for size in array.chunks]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import lzma
 import os
@@ -26,6 +25,7 @@ from shard_format.errors import (
     UnsafePath,
 )
 from shard_format.extras import require
+from shard_format.foreign import reading
 from shard_format.registry import DEFAULT_LIMITS
 from shard_format.sources import read_file
 from wshard.convert._hdf5 import as_json_value
@@ -380,22 +380,5 @@ class ArrayRows:
         self.dtype: np.dtype[Any] = np.dtype(array.dtype)
 
     def __getitem__(self, rows: slice, /) -> Any:  # noqa: ANN401 - an array
-        with reading_array(self._path, self._name):
+        with reading(self._path, "the array cannot be read", entry=self._name):
             return self._array[rows]
-
-
-@contextlib.contextmanager
-def reading_array(path: str, name: str) -> Iterator[None]:
-    """What zarr and its codecs raise for damaged files, which differs, becomes an error of ours."""
-    try:
-        yield
-    except (ShardError, MemoryError):
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise ShardIOError.wrap(error, "cannot read", path) from error
-        raise BadValue(
-            f"the array cannot be read: {str(error)[:300] or type(error).__name__}",
-            path=path,
-            entry=name,
-        ) from None
