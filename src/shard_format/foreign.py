@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -129,12 +131,15 @@ def reading(
 ) -> Iterator[None]:
     """What a library raises for a damaged file, whatever it is, becomes a `BadValue`.
 
-    Errors of ours, of the system and of memory say nothing about the data, and stay.
+    Errors of ours stay. Those of the system, and a lack of memory, say nothing about the data: a `ShardIOError`.
     """
     try:
         yield
-    except (ShardError, MemoryError):
+    except ShardError:
         raise
+    except MemoryError as error:
+        shortage = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        raise ShardIOError.wrap(shortage, "cannot read", path) from error
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:  # those of libraries have none
             raise ShardIOError.wrap(error, "cannot read", path) from error

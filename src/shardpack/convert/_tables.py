@@ -158,8 +158,6 @@ def _key_reader(batch: Any, column: str | None) -> Callable[[int], str]:  # noqa
 
 def _damaged(error: Exception, column: str | None = None) -> BadValue:
     """Our error for what pyarrow, NumPy and Python's times raise for damaged values: errors of many kinds."""
-    if isinstance(error, MemoryError):  # says nothing about the values
-        raise error
     return BadValue(f"not a valid value: {str(error) or type(error).__name__}", entry=column)
 
 
