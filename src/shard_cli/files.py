@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -48,6 +49,13 @@ def read_argument(path: str) -> bytes:
             return file.read()
     except OSError as error:
         raise ShardIOError.wrap(error, "cannot read", path) from error
+
+
+def read_list(argument: str) -> list[bytes]:
+    """The items of a list in a file or on standard input: NUL after each as `find -print0` has it, or one on each line."""
+    data = read_argument(argument)
+    items = data.split(b"\0") if b"\0" in data else re.split(rb"\r?\n", data)
+    return [item for item in items if item]
 
 
 def same_file(first: str, second: str) -> bool:

@@ -46,7 +46,6 @@ STORAGE: Final = (
 )
 
 _BRACES: Final = re.compile(r"\{([0-9]{1,200})\.\.[0-9]*\}")
-_PERCENT: Final = re.compile(r"%0?[0-9]*d")
 _DIGITS: Final = re.compile(r"([0-9]{1,200})$")
 _MOST_KINDS: Final = 5
 
@@ -96,7 +95,7 @@ class OutputName(NamedTuple):
 
     def is_own(self, path: str) -> bool:
         """Whether a file is one of these shards, their set file, or in the folder of their parts."""
-        from shardpack.sets import parts_folder, set_path
+        from shardpack.sets import fitting_names, parts_folder, set_path
 
         if self.is_stdout:
             return False
@@ -112,9 +111,7 @@ class OutputName(NamedTuple):
         if self.pattern is None:
             fits = base == own
         else:
-            before, _, after = _PERCENT.sub("\0", own).replace("%%", "%").partition("\0")
-            match = re.fullmatch(f"{re.escape(before)}([0-9]+){re.escape(after)}", base)
-            fits = match is not None and int(match[1]) >= self.first
+            fits = fitting_names(own, [base]).get(base, -1) >= self.first
         real = os.path.realpath
         return fits and real(folder or os.curdir) == real(own_folder or os.curdir)
 
@@ -158,12 +155,12 @@ def parse_target(name: str, label: SetLabel | None = None) -> OutputName:
 
 def _parse_name(name: str) -> OutputName:
     from shard_format.errors import InvalidArgument
-    from shardpack.writer_set import is_set
+    from shardpack.sets import count_numbers, is_set
 
     if not os.path.basename(name):
         raise InvalidArgument("this is a folder", path=name, expected="a name for the pack")
-    braces, percents = _BRACES.findall(name), _PERCENT.findall(name.replace("%%", ""))
-    if len(braces) + len(percents) > 1:
+    braces, percents = _BRACES.findall(name), count_numbers(name)
+    if len(braces) + percents > 1:
         raise InvalidArgument("the name has more than one number", path=name)
     if percents and is_set(name):
         return OutputName(name, name)

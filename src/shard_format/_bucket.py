@@ -21,6 +21,7 @@ from shard_format._remote_source import StoreError, Version, printable
 from shard_format.errors import InvalidArgument
 from shard_format.extras import require
 from shard_format.http import DEADLINE_S
+from shard_format.parallel import in_background
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -148,21 +149,14 @@ def _interruptible(call: Callable[[], Result]) -> Result:
     """
     if threading.current_thread() is not threading.main_thread():
         return call()
-    from concurrent.futures import Future
-
-    answer: Future[Result] = Future()
-
-    def make() -> None:
-        try:
-            answer.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - raised in the main thread
-            answer.set_exception(error)
-
     try:
-        threading.Thread(target=make, daemon=True).start()
-    except RuntimeError:  # the system has no more threads, or Python is about to end
+        answer = in_background(call)
+    except RuntimeError:
         return call()
-    return answer.result()
+    try:
+        return answer.result()
+    finally:
+        del answer  # the traceback of its error has this frame
 
 
 def _get(

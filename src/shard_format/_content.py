@@ -37,7 +37,7 @@ from shard_format.layout import (
 )
 from shard_format.seekable import FrameDecoder, SeekTable
 from shard_format.sequential import SequentialSource, temporary_copy
-from shard_format.sources import FileSource, can_read_into, can_read_ranges, can_view
+from shard_format.sources import BytesSource, FileSource, can_read_into, can_read_ranges, can_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -419,7 +419,8 @@ class Content:
         place = row.data_offset, row.disk_size
         if not self._check or place in self._verified:
             return
-        identity = self._source.identity if type(self._source) is FileSource else None
+        source = self._source
+        identity = source.identity if isinstance(source, (FileSource, BytesSource)) else None
         if identity is None or not _verified.get((identity, place)):
             self._compare(row, self._stored(*place))
             if identity is not None:

@@ -10,16 +10,17 @@ from __future__ import annotations
 import errno
 import io
 import os
-import queue
 import socket
 import threading
 import time
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextvars import ContextVar
 from http.client import HTTPResponse
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from shard_format.extras import require
+from shard_format.parallel import in_background
 
 if TYPE_CHECKING:
     import ssl
@@ -161,7 +162,10 @@ class _Connection(urllib3.connection.HTTPConnection):
                 return made
             finally:
                 self._dns_host = name
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # its traceback has this frame
 
     def _tunnel(self) -> None:
         super()._tunnel()
@@ -218,27 +222,24 @@ def _resolved(name: str, port: int | None, seconds: float) -> list[str]:
     lookups = _lookups
     if not lookups.acquire(timeout=seconds):
         raise LookupTimeout
-    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
-    def look_up() -> None:
+    def look_up() -> list[Any]:
         try:
-            answers.put(socket.getaddrinfo(name, port, 0, socket.SOCK_STREAM))
-        except Exception as error:  # noqa: BLE001 - raised in the thread that waits
-            answers.put(error)
+            return socket.getaddrinfo(name, port, 0, socket.SOCK_STREAM)
         finally:
             lookups.release()
 
     try:
-        threading.Thread(target=look_up, name="shard-lookup", daemon=True).start()
+        answer = in_background(look_up)
     except RuntimeError as error:  # as many threads as the system allows
         lookups.release()
         raise OSError(errno.EAGAIN, str(error)) from None
     try:
-        found = answers.get(timeout=max(0.0, deadline - time.monotonic()))
-    except queue.Empty:
+        found = answer.result(max(0.0, deadline - time.monotonic()))
+    except FutureTimeout:
         raise LookupTimeout from None
-    if isinstance(found, Exception):
-        raise found
+    finally:
+        del answer  # the traceback of its error has this frame
     return list(dict.fromkeys(str(row[4][0]) for row in found))
 
 

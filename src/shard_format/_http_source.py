@@ -280,9 +280,10 @@ class HttpSource(RemoteSource):
                 found=broken.found,
                 hint=broken.hint,
             )
-            if broken.may_pass:
-                raise TryAgain(error) from broken.__cause__
-            raise error from broken.__cause__
+            try:
+                raise (TryAgain(error) if broken.may_pass else error) from broken.__cause__
+            finally:
+                del error  # the traceback has this frame
 
 
 _OTHER_HINT = "check the URL"

@@ -25,6 +25,10 @@ from shard_format.sources import truncated
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from typing_extensions import Unpack
+
+    from shard_format.errors import Facts
+
 # What opening fetches: the head of most files, or the index of most packs.
 OPEN_BYTES = 1 << 16
 # A read below `_SMALL` also brings what lies before it: it is likely the footer of a seek table, and
@@ -262,16 +266,8 @@ class RemoteSource(ABC):
             hint="open it again",
         )
 
-    def _failure(
-        self,
-        number: int,
-        problem: str,
-        *,
-        expected: object = None,
-        found: object = None,
-        hint: str | None = None,
-    ) -> ShardIOError:
-        return io_failure(self.name, number, problem, expected=expected, found=found, hint=hint)
+    def _failure(self, number: int, problem: str, **facts: Unpack[Facts]) -> ShardIOError:
+        return io_failure(self.name, number, problem, **facts)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -286,18 +282,10 @@ _KINDS: dict[int, type[ShardIOError]] = {
 """What says something about the file; every other failure is one of the network or the server."""
 
 
-def io_failure(
-    name: str,
-    number: int,
-    problem: str,
-    *,
-    expected: object = None,
-    found: object = None,
-    hint: str | None = None,
-) -> ShardIOError:
+def io_failure(name: str, number: int, problem: str, **facts: Unpack[Facts]) -> ShardIOError:
     """The error about something behind a URL, of the class that fits the `errno`."""
     kind = _KINDS.get(number, TransportError)
-    error = kind(problem, path=name, expected=expected, found=found, hint=hint)
+    error = kind(problem, **facts).located(path=name)
     error.errno, error.strerror, error.filename = number, os.strerror(number), name
     return error
 

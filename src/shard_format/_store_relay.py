@@ -20,6 +20,7 @@ from multiprocessing.spawn import get_executable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shard_format._remote_source import StoreError
+from shard_format.executors import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,17 +63,21 @@ class Relay:
                 self._connection.send((number, work))
             except OSError:
                 self._end()
-        return answer.result()
+        try:
+            return answer.result()
+        finally:
+            del answer  # the traceback of its error has this frame
 
     def _receive(self) -> None:
         try:
             while True:
-                number, is_error, value = self._connection.recv()
+                number, value, failure = self._connection.recv()
                 answer = self._waiting.pop(number)
-                if is_error:
-                    answer.set_exception(value)
-                else:
+                if failure is None:
                     answer.set_result(value)
+                else:
+                    answer.set_exception(failure.cause)
+                del answer, value, failure  # while this thread waits for the next one
         except (EOFError, OSError):
             self._end()
 
@@ -114,12 +119,13 @@ def serve(descriptor: int) -> None:
     sending = threading.Lock()
 
     def answer(number: int, work: Callable[[], Any]) -> None:
+        value, failure = None, None
         try:
-            value, is_error = work(), False
-        except Exception as error:  # noqa: BLE001 - raised in the process that asked
-            value, is_error = error, True
+            value = work()
+        except BaseException as error:  # noqa: BLE001 - raised in the process that asked
+            failure = Failure.of(error).to_send()
         with sending:
-            connection.send((number, is_error, value))
+            connection.send((number, value, failure))
 
     with ThreadPoolExecutor(_THREADS) as threads:
         while True:

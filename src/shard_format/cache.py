@@ -151,7 +151,7 @@ def _empty_cache(
 class Pool(Generic[Value]):
     """Lends things out that are costly to make, and keeps a few of those that came back for the next user.
 
-    Threads and forked processes may share a pool. It has no lock, which a fork could leave held: single
+    Threads and forked processes may share a pool, and a pickled pool arrives empty. It has no lock, which a fork could leave held: single
     operations on a list are atomic.
 
     Args:
@@ -177,3 +177,6 @@ class Pool(Generic[Value]):
         """Keeps the thing for the next user."""
         if len(self._kept) < self._keep:
             self._kept.append(thing)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pool, (self._make, self._keep)

@@ -111,6 +111,7 @@ def too_long(length: int, what: str, limits: Limits) -> LimitExceeded:
         found=f"{length} bytes",
         rule="S-SCH-7",
         hint=_RAISE.format("max_json_bytes"),
+        command="",
     )
 
 
@@ -140,6 +141,7 @@ def check_size(text: bytes, what: str, limits: Limits, *, rule: str | None = "S-
             found=nodes,
             rule="S-SCH-8",
             hint=_RAISE.format("max_json_nodes"),
+            command="",
         )
 
 

@@ -1,13 +1,18 @@
-"""Naming files of other formats, so that an error can say what a file is and what to do with it."""
+"""Files of other formats: an error says what a file is and what to do with it, or why its library cannot read it."""
 
 from __future__ import annotations
 
+import errno
+import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-if TYPE_CHECKING:
-    from shard_format.errors import ShardError
+from shard_format.errors import BadValue, ShardError, ShardIOError
 
-__all__ = ["HEAD_BYTES", "explain", "looks_like"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["HEAD_BYTES", "explain", "looks_like", "reading"]
 
 HEAD_BYTES: Final = 1024
 """How many bytes from the start of a file `looks_like` needs."""
@@ -118,3 +123,25 @@ def _text_kind(head: bytes) -> str | None:
     if start.startswith(("{", "[")):
         return "JSON text"
     return "text"
+
+
+@contextmanager
+def reading(
+    path: str, problem: str, *, entry: str | None = None, expected: str | None = None
+) -> Iterator[None]:
+    """What a library raises for a damaged file, whatever it is, becomes a `BadValue`.
+
+    Errors of ours stay. Those of the system, and a lack of memory, say nothing about the data: a `ShardIOError`.
+    """
+    try:
+        yield
+    except ShardError:
+        raise
+    except MemoryError as error:
+        shortage = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        raise ShardIOError.wrap(shortage, "cannot read", path) from error
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:  # those of libraries have none
+            raise ShardIOError.wrap(error, "cannot read", path) from error
+        reason = str(error)[:300] or type(error).__name__
+        raise BadValue(f"{problem}: {reason}", path=path, entry=entry, expected=expected) from None

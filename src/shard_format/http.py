@@ -89,7 +89,7 @@ def retrying(
     while True:
         try:
             return attempt()
-        except TryAgain as trouble:  # noqa: PERF203 - a round takes a request
+        except TryAgain as trouble:
             error = trouble.error
             failures += 1
             pause_s = _FIRST_PAUSE_S * 2 ** (failures - 1) * random.uniform(0.5, 1.0)
@@ -108,7 +108,11 @@ def retrying(
                 wish = f"the server asks you to wait for {trouble.pause_s:g} s"
                 other = "try again later, or raise the storage option 'deadline'"
                 error.hint = wish if trouble.pause_s else other
-            raise error from trouble.__cause__
+            cause = trouble.__cause__
+        try:
+            raise error from cause
+        finally:
+            del error, cause  # the traceback has this frame
 
 
 @dataclass(eq=False)

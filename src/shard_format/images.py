@@ -97,7 +97,7 @@ def decode_image(content_type: str, data: memoryview, most: int) -> NDArray[Any]
             return _through_pillow(name, data, most)
         finally:
             _most_bytes.reset(token)
-    except ShardError:
+    except (ShardError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - what decoders raise for damaged files differs by format
         raise BadValue(

@@ -206,6 +206,7 @@ def _type(descr: object, depth: int) -> Any:  # noqa: ANN401 - text, or a list o
             raise BadValue(
                 "an array of Python objects is a pickle, which this library never loads",
                 found=f"dtype {descr}",
+                hint="save it as numbers or text: np.array(list(value), dtype), or leave it out",
             )
         if not _TYPE.fullmatch(descr):
             raise ValueError(f"unknown type {descr!r}")
@@ -231,7 +232,7 @@ def decode_npz(data: memoryview, most: int) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return _arrays(archive, most)
-    except ShardError:
+    except (ShardError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - what zipfile raises for damaged files differs by version
         raise BadValue(f"the .npz file is damaged: {str(error) or type(error).__name__}") from None

@@ -25,6 +25,7 @@ __all__ = [
     "available_threads",
     "batches",
     "for_each",
+    "in_background",
     "map_in_order",
     "one_at_a_time",
     "ordered_parallel",
@@ -122,7 +123,10 @@ def for_each(items: Iterable[Item], work: Callable[[Item], None], threads: int) 
         failures.append(error)
     helpers.wait()
     if failures:
-        raise failures[0]
+        try:
+            raise failures[0]
+        finally:
+            failures.clear()  # its traceback has this frame, which must not have it
 
 
 class _Helpers:
@@ -187,6 +191,27 @@ def one_at_a_time(task: Hashable) -> Iterator[None]:
 _being_done: dict[Hashable, LockType] = {}
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_being_done.clear)
+
+
+def in_background(call: Callable[[], Result]) -> Future[Result]:
+    """Makes a call in a thread of its own, which may outlast its caller, but not the process.
+
+    Raises:
+        RuntimeError: the system has no more threads, or Python is about to end.
+    """
+    from concurrent.futures import Future
+
+    def make(answer: Future[Result]) -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised where the result is needed
+            answer.set_exception(error)
+        finally:
+            del answer  # the traceback of the error has this frame
+
+    answer: Future[Result] = Future()
+    threading.Thread(target=make, args=(answer,), daemon=True).start()
+    return answer
 
 
 def map_in_order(
@@ -254,4 +279,5 @@ def ordered_parallel(
         is_closed = True
         raise
     finally:
+        failure = None  # its traceback has this frame
         executor.shutdown(wait=not is_closed, cancel_futures=True)

@@ -34,7 +34,6 @@ from shard_format.verify import check as check_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from types import TracebackType
 
     from numpy.typing import NDArray
     from typing_extensions import Self
@@ -127,7 +126,7 @@ class ShardReader:
         self.name = self.source.name
         self.limits = limits
         self.threads = threads
-        self._check = check
+        self.check = check
         self.closed = False
         try:
             self.header, self._index = read_head(self.source, limits)
@@ -148,6 +147,8 @@ class ShardReader:
     """The limits it was opened with."""
     threads: int | None
     """How many threads large reads may use; None for one per processor, up to 8."""
+    check: bool
+    """Whether it compares entries with their checksums."""
     header: Header
     """The header, field by field."""
     closed: bool
@@ -496,7 +497,7 @@ class ShardReader:
         header = self.header
         source = SequentialSource(self.source, header.data_section_offset)
         reader = object.__new__(type(self))
-        content = Content(source, header, self.limits, 1, self._check)
+        content = Content(source, header, self.limits, 1, self.check)
         own = {"source": source, "threads": 1, "_content": content, "_owns_source": False}
         reader.__dict__.update(self.__dict__, **own)
         try:
@@ -520,17 +521,12 @@ class ShardReader:
         self._ensure_open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._ensure_open()
-        return (_reopen, (self.source, self.limits, self.threads, self._check))
+        return (_reopen, (self.source, self.limits, self.threads, self.check))
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self)} entries"

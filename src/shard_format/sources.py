@@ -586,7 +586,7 @@ class BytesSource:
     """Bytes in memory, never copied. Pickles as those bytes."""
 
     name = "<bytes>"
-    identity: tuple[int, int, int, int] | None = None
+    identity: tuple[int, ...] | None = None
     """That of the file that they were read from, as for `FileSource`."""
 
     def __init__(self, data: bytes | bytearray | memoryview, name: str | None = None) -> None:
@@ -793,8 +793,12 @@ class MappedSlice(BytesSource):
     Pickles as the file and the place in it, not as the bytes.
     """
 
-    def __init__(self, view: memoryview, location: str, start: int, name: str) -> None:
+    def __init__(
+        self, view: memoryview, file: tuple[str, tuple[int, ...]], start: int, name: str
+    ) -> None:
         super().__init__(view, name)
+        location, identity = file
+        self.identity = (*identity, start)
         self._place = (location, start, len(view))
 
     def __reduce__(self) -> tuple[Any, ...]:

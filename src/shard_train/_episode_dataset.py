@@ -179,6 +179,8 @@ class EpisodeDataset:
             classes: each step has the number of its class, or -1; `OneHot([…])` gives one bool for each class.
         missing: `"raise"`, or `"fill"`: a channel that some episodes lack is NaN there, 0 or False if it has no NaN,
             and empty for text and ragged data; `<key>_is_missing` marks the windows of these episodes.
+        check: False skips the checksums of entries, as for `load_wshard`. A window of an uncompressed channel is then all
+            that is read of it; otherwise the first window in each process reads and checks the whole channel.
 
     Raises:
         InvalidArgument: an argument is invalid, or the episodes have no window.
@@ -213,6 +215,7 @@ class EpisodeDataset:
         cache_dir: str | os.PathLike[str] | None = None,
         encode: Encode | None = None,
         missing: str = "raise",
+        check: bool = True,
     ) -> None:
         for name, count in (("stride", stride), ("max_open", max_open), ("threads", threads)):
             if count is not None and operator.index(count) < 1:
@@ -266,6 +269,7 @@ class EpisodeDataset:
             max_open=max_open,
             packs=files if isinstance(files, Dataset) else None,
             cache=copies,
+            check=check,
         )
         self._sizes = np.array(chosen.rows["size"], np.int64)
         self._usable = lengths

@@ -199,7 +199,10 @@ class _State(Generic[Result]):
                 raise Closed("reading ahead was stopped while a batch was read")
             result, failure = self.results.pop(number)
         if failure is not None:
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # its traceback has this frame
         return result  # type: ignore[return-value]  # None only if that is what it is
 
 

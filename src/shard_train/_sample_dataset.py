@@ -34,7 +34,6 @@ from shardpack.reader import read_footer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from types import TracebackType
 
     from numpy.typing import NDArray
     from typing_extensions import Self, Unpack
@@ -338,21 +337,12 @@ class SampleDataset:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_ahead": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        # A copy has opened its shards itself.
-        self._is_own = True
+        # A copy opens its shards itself.
+        return {**self.__dict__, "_ahead": None, "_is_own": True}
 
     def __repr__(self) -> str:
         # The same in every process, for loaders that compare it when they resume.

@@ -18,7 +18,7 @@ from shardpack.packing import Sample, pack
 from shardpack.parts import commit
 from shardpack.reader import ShardPackReader
 from shardpack.record import Entry, Record, StoredEntry
-from shardpack.recovery import LostPart, Recovery, recover
+from shardpack.recovery import LostPart, PackRecovery, recover
 from shardpack.sets import SetLabel, ShardSet
 from shardpack.streaming import stream
 from shardpack.values import register_decoder
@@ -31,8 +31,8 @@ __all__ = [
     "Dataset",
     "Entry",
     "LostPart",
+    "PackRecovery",
     "Record",
-    "Recovery",
     "Sample",
     "SetLabel",
     "ShardPackReader",

@@ -128,6 +128,7 @@ class _Reader:
                 found=f"{self.values} or more",
                 rule="P-MTD-3",
                 hint="pass limits=Limits(max_json_nodes=…) if you trust the file",
+                command="",
             )
 
     def array(self, count: int, level: int) -> list[Any]:

@@ -5,6 +5,7 @@ Most records of a shard have the same names and content types, so each distinct 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shard_format.codecs import crc32c
@@ -295,21 +296,9 @@ class UsualHead(NamedTuple):
         )
 
 
-_known: dict[bytes, EntryTypes] = {}
-
-
 def parse_types(stored: bytes, count: int) -> EntryTypes:
     """Parse names and content types of `count` entries and check every rule (P-KND)."""
-    types = _known.get(stored)
-    if types is None:
-        types = _parse(stored, count)
-        if len(stored) <= _LARGEST_KNOWN:
-            if len(_known) >= _MOST_KNOWN:
-                _known.clear()
-            _known[stored] = types
-    if types.count != count:
-        raise _wrong_size(count)
-    return types
+    return (_parse_known if len(stored) <= _LARGEST_KNOWN else _parse)(stored, count)
 
 
 def _wrong_size(count: int) -> SizeMismatch:
@@ -363,6 +352,9 @@ def _parse(stored: bytes, count: int) -> EntryTypes:
             "a record has two entries of this name", entry=_repeated(names), rule="P-KND-4"
         )
     return types
+
+
+_parse_known = lru_cache(_MOST_KNOWN)(_parse)
 
 
 def _repeated(names: Iterable[str]) -> str | None:

@@ -38,7 +38,7 @@ class ShardBytes:
         "base",
         "buffer",
         "limits",
-        "location",
+        "mapped",
         "name",
         "slices",
         "source",
@@ -59,8 +59,8 @@ class ShardBytes:
         self.base = base
         self.limits = limits
         self.source = source
-        self.location: str | None = None
-        """Path of the mapped file, so that other processes can map it too."""
+        self.mapped: tuple[str, tuple[int, ...]] | None = None
+        """Path and identity of the mapped file, so that other processes can map it too."""
         self.usual_head = UsualHead()
         """What to expect of the next record that is read as a whole."""
         self.buffer: bytes | mmap.mmap | memoryview | None = data

@@ -411,7 +411,10 @@ def _make_here(function: SampleFunction, works: Iterable[_Work]) -> Generator[_M
                 yield _Made(work, [record], False)
         except Exception as error:  # noqa: BLE001 - `on_error` decides
             failure = Failure.of(error)
-        yield _Made(work, [], True, failure)
+        try:
+            yield _Made(work, [], True, failure)
+        finally:
+            del failure  # the traceback of its error has this frame
 
 
 # --- in several processes

@@ -155,7 +155,8 @@ class ShardPackReader:
         if isinstance(opened, FileSource) and opened is not source:
             # Workers may run in another folder. The mapping has its own descriptor.
             self._source = opened.location or source
-            self._shard.location = opened.location
+            if opened.location is not None:
+                self._shard.mapped = opened.location, opened.identity
             opened.close()
         self._count = self._index.footer.record_count
         self._offsets: memoryview | None = None

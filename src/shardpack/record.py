@@ -368,9 +368,9 @@ class Record:
                 raise Closed("the shard is closed", path=shard.name)
             return slice_of(shard.source, begin, size, name)
         part = view[begin : begin + size]
-        if shard.location is None:
+        if shard.mapped is None:
             return BytesSource(part, name)
-        return MappedSlice(part, shard.location, begin, name)
+        return MappedSlice(part, shard.mapped, begin, name)
 
     @property
     def limits(self) -> Limits:

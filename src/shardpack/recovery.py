@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardpack.record import Record, StoredEntry
     from shardpack.writer import Output
 
-__all__ = ["LostPart", "Recovery", "recover"]
+__all__ = ["LostPart", "PackRecovery", "recover"]
 
 # Bytes to search at a time: few at first, so that a file of many small gaps is not read once for each of them.
 _FIRST_PIECE: Final = 256
@@ -48,7 +48,7 @@ class LostPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class PackRecovery:
     """What `recover` did."""
 
     records: int
@@ -80,7 +80,7 @@ def recover(
     entries: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     **options: Any,  # noqa: ANN401 - checked by the writer
-) -> Recovery:
+) -> PackRecovery:
     """Write a new shard with every intact record of a damaged one, as it was stored.
 
     If the index is intact, its offsets are used. Otherwise the file is read from its start; after damage, the
@@ -150,7 +150,7 @@ def _write(
     fields: dict[str, Any],
     had_index: bool,
     options: dict[str, Any],
-) -> Recovery:
+) -> PackRecovery:
     writer: ShardPackWriter | None = None
     try:
         for record in found:
@@ -175,7 +175,7 @@ def _write(
             writer.abort()
         raise
     lost.sort(key=lambda part: part.offset)
-    return Recovery(len(writer), tuple(lost), had_index, writer.name)
+    return PackRecovery(len(writer), tuple(lost), had_index, writer.name)
 
 
 def _keep_entries(record: Record, writer: ShardPackWriter) -> list[LostPart]:

@@ -56,6 +56,7 @@ __all__ = [
     "WrittenShards",
     "can_be_listed",
     "count_numbers",
+    "fitting_names",
     "is_set",
     "is_set_file",
     "merge_schemas",
@@ -414,8 +415,8 @@ class ShardSet:
         if is_url(self.path):
             return
         folder = os.path.dirname(self.path)
-        fitting = _fitting(self.fields["name"], list_names(folder))
-        first = _fitting(self.fields["name"], self.names[:1])
+        fitting = fitting_names(self.fields["name"], list_names(folder))
+        first = fitting_names(self.fields["name"], self.names[:1])
         start = next(iter(first.values()), 0)
         extra = [name for name, number in fitting.items() if number >= start]
         if not set(extra) - set(self.names):
@@ -435,7 +436,7 @@ class ShardSet:
     def is_about(self, names: Iterable[str]) -> bool:
         """Whether one of these files is in the set, or is named as if it were."""
         known, given = set(self.names), list(names)
-        return not known.isdisjoint(given) or bool(_fitting(self.fields["name"], given))
+        return not known.isdisjoint(given) or bool(fitting_names(self.fields["name"], given))
 
     def only(self, number: int) -> ShardSet:
         """The same with one shard, to check that one on its own."""
@@ -473,7 +474,7 @@ def set_files_in(folder: str) -> list[str]:
     return [os.path.join(folder, name) for name in list_names(folder) if name.endswith(SUFFIX)]
 
 
-def _fitting(pattern: str, names: Iterable[str]) -> dict[str, int]:
+def fitting_names(pattern: str, names: Iterable[str]) -> dict[str, int]:
     """The names that a set of this name could have, with their numbers."""
     number = _NUMBER.search(pattern.replace("%%", "\0\0"))
     assert number is not None  # checked when the set file was read
@@ -481,7 +482,7 @@ def _fitting(pattern: str, names: Iterable[str]) -> dict[str, int]:
         pattern[part].replace("%%", "%")
         for part in (slice(number.start()), slice(number.end(), None))
     )
-    form = re.compile(f"{re.escape(before)}([0-9]{{1,18}}){re.escape(after)}")
+    form = re.compile(f"{re.escape(before)}([0-9]{{1,999}}){re.escape(after)}")
     matches = ((name, form.fullmatch(name)) for name in names)
     return {name: int(match[1]) for name, match in matches if match is not None}
 

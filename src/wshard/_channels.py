@@ -585,10 +585,15 @@ class Channel(Strict):
 
     def _changed(self, **fields: Any) -> Self:  # noqa: ANN401 - any attribute
         """A copy that shares the data and has other values of these attributes."""
-        copy = object.__new__(type(self))
-        for name, value in {**vars(self), **fields}.items():
-            object.__setattr__(copy, name, value)
-        return copy
+        return self.having({**vars(self), **fields})
+
+    @classmethod
+    def having(cls, attributes: Mapping[str, Any]) -> Self:
+        """A channel of this class with the attributes of another one, which are not checked again."""
+        channel = object.__new__(cls)
+        for name, value in attributes.items():
+            object.__setattr__(channel, name, value)
+        return channel
 
     def uncached(self) -> Self:
         """A copy that shares the data: what the copy reads from a file is forgotten with it."""

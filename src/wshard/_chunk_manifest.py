@@ -351,7 +351,7 @@ def open_chunk(
     path = manifest.files.resolve(reference)
     options: dict[str, Any] = {"storage_options": storage_options}
     if like is not None:
-        options |= {"limits": like.limits, "threads": like.threads}
+        options |= {"limits": like.limits, "threads": like.threads, "check": like.check}
     try:
         size = None if is_url(path) else os.stat(path).st_size
         _check_size(reference, path, size)

@@ -72,7 +72,7 @@ def load_wshard(
         sidecars: True looks for the folder `<file>.lanes` beside a local file and warns about a sidecar that does
             not fit; `"strict"` raises an error instead; False does not look. Or the sidecars themselves, if they
             are elsewhere; those must fit.
-        check: False skips checksums.
+        check: False skips checksums, also those of chunks and sidecars.
         threads: how many threads large reads may use; None for one per processor, up to 8.
         limits: what the file may ask for; raise one for files you trust.
         storage_options: headers, credentials and the like for a URL, as `ShardReader` takes them. They

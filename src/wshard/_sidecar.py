@@ -282,8 +282,8 @@ def attach(episode: Episode, sources: Iterable[SourceLike]) -> list[ShardError]:
     for source in sources:
         reader: ShardReader | None = None
         try:
-            own_limits = origin.reader.limits
-            reader = ShardReader(source, limits=own_limits, threads=origin.reader.threads)
+            like = origin.reader
+            reader = ShardReader(source, limits=like.limits, threads=like.threads, check=like.check)
             if is_folded_in(reader, held):
                 reader.close()
                 continue

@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import operator
-from collections import deque
-from contextlib import suppress
+from functools import partial
 from itertools import compress, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
 from shard_format import display
+from shard_format.cache import Pool
 from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, SizeMismatch, UnknownCodec
 from shard_format.parallel import available_threads, for_each
 from wshard._blocks import ArrayBlock, ChainedBlock, FileBlock
@@ -72,28 +72,6 @@ class Packet(NamedTuple):
     """Whether its frame is decoded for others only."""
 
 
-class _Decoders:
-    """Idle decoders of a channel: opening one takes longer than decoding a few frames."""
-
-    __slots__ = ("_idle",)
-
-    def __init__(self) -> None:
-        self._idle: deque[VideoDecoder | PictureDecoder] = deque()
-
-    def take(self, channel: VideoChannel) -> VideoDecoder | PictureDecoder:
-        with suppress(IndexError):  # another thread may be faster
-            return self._idle.pop()
-        return decoder_of(
-            channel.content_type or "", channel.extradata, channel.dtype_name, channel.step_shape
-        )
-
-    def give_back(self, decoder: VideoDecoder | PictureDecoder) -> None:
-        self._idle.append(decoder)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_Decoders, ())
-
-
 class VideoChannel(Channel):
     """A camera that is stored as encoded video.
 
@@ -115,7 +93,7 @@ class VideoChannel(Channel):
     """Where the steps and flags of the packets are stored; None if packet t is step t, and each is a keyframe."""
     _index: FrameIndex | None = None
     _is_proven: bool = False
-    _decoders: _Decoders | None = None
+    _decoders: Pool[VideoDecoder | PictureDecoder] | None = None
 
     def __init__(self, *_: object, **__: object) -> None:
         raise InvalidArgument(
@@ -272,9 +250,7 @@ class VideoChannel(Channel):
             raise InvalidArgument(problem[0], entry=name or None, found=problem[1], rule="W-VID-5")
         # The constructor of Channel checks and sets the fields; it has no frames yet.
         plain = Channel(name, data=np.empty((0, *video.shape), video.dtype.numpy_dtype), **fields)
-        channel = cls.__new__(cls)
-        for key, value in vars(plain).items():
-            object.__setattr__(channel, key, value)
+        channel = cls.having(vars(plain))
         sizes = [len(packet) for packet in video.packets]
         offsets = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(sizes, out=offsets[1:])
@@ -309,7 +285,7 @@ class VideoChannel(Channel):
             offsets_source=ArrayBlock(f"offsets/{name}", index.offsets),
             frames_source=None if frames is None else ArrayBlock(f"frames/{name}", frames),
             _index=index,
-            _decoders=self._decoders or _Decoders(),
+            _decoders=self._idle_decoders(),
         )
 
     # --- packets
@@ -487,6 +463,13 @@ class VideoChannel(Channel):
 
         for_each(groups, decode, threads)
 
+    def _idle_decoders(self) -> Pool[VideoDecoder | PictureDecoder]:
+        """Opening a decoder takes longer than decoding a few frames."""
+        if self._decoders is not None:
+            return self._decoders
+        form = (self.dtype_name, self.step_shape)
+        return Pool(partial(decoder_of, self.content_type or "", self.extradata, *form), keep=16)
+
     def _decode_group(self, start: int, stop: int, keyframe: int, out: NDArray[Any]) -> None:
         """Decodes steps that depend on one keyframe."""
         wanted = {
@@ -499,11 +482,9 @@ class VideoChannel(Channel):
         self, keyframe: int, wanted: Mapping[int, int]
     ) -> Iterator[tuple[int, NDArray[Any]]]:
         """Pictures of packets after a keyframe, as `VideoDecoder.decode` yields them."""
-        if self._decoders is None:
-            self._decoders = _Decoders()
-        decoders = self._decoders
+        decoders = self._decoders = self._idle_decoders()
         try:
-            decoder = decoders.take(self)
+            decoder = decoders.take()
             # Frames before the keyframe in time need the group before, and no frame after it needs them.
             steps, end = self.index.steps, max(wanted) + 1
             is_after = (steps[keyframe:end] >= steps[keyframe]).tolist()
@@ -703,10 +684,9 @@ def recorded_video(channel: RaggedChannel, measured: Mapping[str, Any] | None) -
         index = FrameIndex(channel.offsets, frames, channel.length)
     except (BadValue, InvalidArgument, KeyError, TypeError):
         return channel
-    video = VideoChannel.__new__(VideoChannel)
-    own = vars(channel)
-    for key in own.keys() - {"_values", "_offsets", "offsets_source"}:
-        object.__setattr__(video, key, own[key])
+    of_packets = {"_values", "_offsets", "offsets_source"}
+    own = {key: value for key, value in vars(channel).items() if key not in of_packets}
+    video = VideoChannel.having(own)
     video.dtype_name, video.step_shape, video.extradata = dtype, shape, extradata
     video.extra = {key: value for key, value in channel.extra.items() if key != VIDEO_FIELD}
     lossy = {"codec": told.get("codec"), **told.get("settings", {}), **(measured or {})}

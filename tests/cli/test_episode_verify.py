@@ -52,6 +52,12 @@ class TestVerify:
         assert f"{episode}: ok, 60 steps, " in result.out
         assert wshard("verify", "-q", episode).out == ""
 
+    @pytest.mark.parametrize("name", ["entry_count_limit", "manifest_too_many_values"])
+    def test_advice_is_not_for_python(self, name: str, wshard: Run) -> None:
+        result = wshard("verify", VECTORS / "invalid" / f"{name}.shard")
+        assert "limit_exceeded" in result.out
+        assert "Limits(" not in result.out + result.err
+
     def test_damage_is_found_and_named(self, wshard: Run, damaged_episode: Path) -> None:
         result = wshard("verify", damaged_episode)
         assert result.code == Exit.FINDING

@@ -19,6 +19,7 @@ from shard_format.errors import (
     ShardIOError,
     UnsafePath,
 )
+from shard_format.images import decode_image
 from shardpack.convert import from_image_folder
 from tests.shardpack.support import CREATED
 
@@ -189,3 +190,14 @@ class TestMetadata:
             (root / name).write_text("")
         with pytest.raises(InvalidArgument, match="two files"):
             convert(root)
+
+
+def test_too_little_memory_to_decode_an_image_does_not_count_as_damage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("shard_format.images._through_pillow", fail)
+    with pytest.raises(MemoryError):
+        decode_image("image/png", memoryview(image(1, "PNG")), 1 << 20)

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import _thread
+import gc
 import os
 import sys
 import threading
+from contextlib import suppress
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shard_format.parallel import for_each, map_in_order, one_at_a_time
+import shardpack
+from shard_format._bucket import _interruptible
+from shard_format.errors import ShardError
+from shard_format.http import Deadline, TryAgain, retrying
+from shard_format.parallel import (
+    for_each,
+    map_in_order,
+    one_at_a_time,
+    ordered_parallel,
+)
 from tests.shard_format.support import check_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import FrameType
+    from pathlib import Path
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -167,3 +179,64 @@ class TestOneAtATime:
             end.set()
         """
         assert check_python(script).strip() == "7"
+
+
+def _fail(_: object = None) -> None:
+    raise ZeroDivisionError
+
+
+def _one_and_fail() -> Iterator[int]:
+    yield 1
+    _fail()
+
+
+def _fail_in_background() -> None:
+    _interruptible(_fail)
+
+
+def _fail_again() -> None:
+    def attempt() -> None:
+        raise TryAgain(ConnectionError())  # type: ignore[arg-type] # any error will do
+
+    retrying(attempt, 0, Deadline(60))
+
+
+CALLS_THAT_FAIL: dict[str, Callable[[Path], object]] = {
+    "for_each": lambda _: for_each(range(9), _fail, 2),
+    "for_each, in its items": lambda _: for_each(_one_and_fail(), lambda _: None, 2),
+    "map_in_order": lambda _: map_in_order(range(9), _fail, 2),
+    "ordered_parallel": lambda _: list(ordered_parallel(range(9), _fail, 2)),
+    "ordered_parallel, in its items": lambda _: list(ordered_parallel(_one_and_fail(), str, 2)),
+    "a call of a store": lambda _: _fail_in_background(),
+    "requests that are tried again": lambda _: _fail_again(),
+    "pack": lambda path: shardpack.pack([1], path / "a.shardpack", _fail),
+}
+
+
+@pytest.mark.parametrize("call", CALLS_THAT_FAIL.values(), ids=CALLS_THAT_FAIL)
+def test_an_error_that_is_dropped_goes_without_the_garbage_collector(
+    call: Callable[[Path], object], tmp_path: Path
+) -> None:
+    """In a cycle, it would keep the frames of its callers, and all that they have open."""
+    others = set(threading.enumerate())
+
+    def dropped() -> None:
+        with suppress(ZeroDivisionError, ConnectionError, ShardError):
+            call(tmp_path)
+            pytest.fail("no error")
+
+    dropped()  # what is imported and cached leaves garbage the first time
+    (tmp_path / "a.shardpack").unlink(missing_ok=True)
+    gc.collect()
+    gc.disable()
+    try:
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        dropped()
+        for thread in set(threading.enumerate()) - others:
+            thread.join()
+        gc.collect()
+        assert [one for one in gc.garbage if isinstance(one, (BaseException, FrameType))] == []
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()

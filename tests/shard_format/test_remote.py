@@ -30,6 +30,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shard_format import ShardReader, ShardWriter
+from shard_format._store_relay import relay
 from shard_format.errors import (
     BadMagic,
     Closed,
@@ -38,6 +39,7 @@ from shard_format.errors import (
     ShardIOError,
     Truncated,
 )
+from shard_format.executors import RemoteTraceback
 from shard_format.filters import Filters, Planes
 from shard_format.opening import open_source
 from shard_format.remote import Fetch, HttpSource, open_url, plan_ranges
@@ -1375,3 +1377,12 @@ class TestObjectStores:
         monkeypatch.setitem(sys.modules, "obstore", None)
         with pytest.raises(MissingExtra, match=r"shard-format\[remote\]"):
             open_source("s3://bucket/key")
+
+
+def test_an_error_that_cannot_be_pickled_arrives_from_the_process_that_reads_stores() -> None:
+    """Its caller would wait for ever."""
+    code = (
+        "class Odd(Exception):\n    def __reduce__(self): raise TypeError\nraise Odd('the reason')"
+    )
+    with pytest.raises(RemoteTraceback, match="the reason"):
+        relay().call(partial(exec, code, {}))

@@ -39,8 +39,9 @@ def part(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ByteSource]
     path = tmp_path / "data"
     path.write_bytes(DATA)
     if request.param == "mapped":
-        view = FileSource(path).view(START, LENGTH)
-        yield MappedSlice(view, str(path), START, "part")
+        source = FileSource(path)
+        view = source.view(START, LENGTH)
+        yield MappedSlice(view, (str(path), source.identity), START, "part")
         return
     with path.open("rb") as file:
         sources: dict[str, ByteSource] = {
@@ -150,7 +151,9 @@ class TestLife:
         source = FileSource(path)
         part: ByteSource = slice_of(source, start, LENGTH, "part")
         if is_mapped:
-            part = MappedSlice(source.view(start, LENGTH), str(path), start, "part")
+            part = MappedSlice(
+                source.view(start, LENGTH), (str(path), source.identity), start, "part"
+            )
         stored = pickle.dumps(part)
         assert len(stored) < 500
         again = pickle.loads(stored)

@@ -8,15 +8,17 @@ import pickle
 import shutil
 import tracemalloc
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import shardpack
 from shard_format import ShardReader, ShardWriter
+from shard_format._content import Content
 from shard_format.errors import (
     BadMetadata,
+    ChecksumMismatch,
     InvalidArgument,
     ReferenceMismatch,
     ShardError,
@@ -37,6 +39,9 @@ from tests.wshard.support import noise_array, save
 from tests.wshard.test_remote_episodes import address  # noqa: F401 - a fixture
 from wshard import ChunkedEpisodeWriter, Episode, add_lane, load_wshard
 from wshard.catalogue._rows import ROW
+
+if TYPE_CHECKING:
+    from shard_format.layout import IndexRow
 
 
 def pack(folder: Path, output: Path, **options: Any) -> list[str]:  # noqa: ANN401 - pack_episodes'
@@ -174,6 +179,46 @@ class TestWindows:
         ds = EpisodeDataset(urls, 16, index=there)
         assert ds.paths[0] == f"{address}/packs/eps-000.shardpack/ep_0.wshard"
         assert_equal_windows(ds.batch([0, -1]), EpisodeDataset(files, 16).batch([0, -1]))
+
+
+class TestChecksums:
+    """Blocks that are not compressed: checked once in a process, or never."""
+
+    @pytest.fixture(params=["files", "pack"])
+    def raw(self, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+        folder = write_folder(tmp_path / "raw", [4000, 4000], None)
+        return (
+            str(folder) if request.param == "files" else pack(folder, tmp_path / "a.shardpack")[0]
+        )
+
+    def test_a_block_is_checked_once_in_a_process_however_often_its_episode_is_opened(
+        self, raw: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        checked: list[str] = []
+        compare = Content._compare
+
+        def watched(content: Content, row: IndexRow, data: bytes | memoryview) -> None:
+            if len(data) == arrays_of(0, 4000)["cam"].nbytes:
+                checked.append("cam")
+            compare(content, row, data)
+
+        monkeypatch.setattr(Content, "_compare", watched)
+        ds = EpisodeDataset(raw, 8, channels=["cam"], max_open=1, index=False)
+        for number in (0, -1) * 3:
+            _ = ds[number]
+        assert checked == ["cam", "cam"]
+
+    def test_unchecked_windows_of_a_damaged_block_are_read_as_they_are(self, raw: str) -> None:
+        path = raw if os.path.isfile(raw) else os.path.join(raw, "ep_0.wshard")
+        content = bytearray(Path(path).read_bytes())
+        cam = arrays_of(0, 4000)["cam"]
+        content[content.index(cam.tobytes()) + cam.nbytes - 1] ^= 1
+        Path(path).write_bytes(content)
+        with pytest.raises(ChecksumMismatch):
+            _ = EpisodeDataset(raw, 8, index=False)[0]
+        ds = EpisodeDataset(raw, 8, index=False, check=False)
+        assert np.array_equal(ds[0]["cam"], cam[:8])
+        assert np.array_equal(pickle.loads(pickle.dumps(ds))[3992]["cam"], cam[3992:-1])
 
 
 class TestFolders:

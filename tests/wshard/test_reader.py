@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,10 +35,14 @@ from tests.wshard.support import (
     ramp,
     save,
 )
-from wshard import Channel, Episode, load_wshard
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from wshard import (
+    Channel,
+    ChunkedEpisodeWriter,
+    Episode,
+    add_lane,
+    load_wshard,
+    save_wshard,
+)
 
 STEPS = 400
 
@@ -225,6 +230,29 @@ class TestDamaged:
         with pytest.raises(ChecksumMismatch):
             load_wshard(content).load()
         assert load_wshard(content, check=False).observations["raw"].data.shape == (STEPS, 64)
+
+    def test_unchecked_reading_does_not_check_chunks_and_sidecars_either(
+        self, tmp_path: Path
+    ) -> None:
+        values = noise_array(STEPS, 256, dtype="u1")
+        whole = Episode("ep", length=STEPS)
+        whole.observations["raw"] = values
+        with ChunkedEpisodeWriter(tmp_path / "chunks", "ep", fsync=False) as writer:
+            chunk = Path(writer.write_chunk(whole))
+            manifest = writer.finalize_manifest()
+        alone = tmp_path / "ep.wshard"
+        save_wshard(whole, alone, fsync=False)
+        added = add_lane(alone, {"omen/raw/model": values})
+        for path, opened, name in (
+            (chunk, manifest, "signal/raw"),
+            (Path(added), alone, "omen/raw/model"),
+        ):
+            content = bytearray(path.read_bytes())
+            content[place(path, name)[1] - 1] ^= 1
+            path.write_bytes(content)
+            with pytest.raises(ChecksumMismatch):
+                _ = load_wshard(opened).find(name).data
+            assert np.array_equal(load_wshard(opened, check=False).find(name)[:9], values[:9])
 
     def test_a_flipped_byte_of_a_description_is_found_at_once(self, camera: Path) -> None:
         for name in ("meta/episode", "meta/channels", "meta/wshard"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from shard_cli import arguments as arg
 from shard_cli import pack_output
 from shard_cli.exits import Exit
-from shard_cli.files import STDIN, kind_of, read_argument
+from shard_cli.files import STDIN, kind_of, read_argument, read_list
 from shard_cli.jobs import executor_of, is_elsewhere
 from shard_cli.text import count, duration, percent, printable, size
 
@@ -178,14 +177,12 @@ class _InputSamples:
         return files, folders
 
     def add_list(self, argument: str, base: str) -> None:
-        """Adds listed files: one path on each line, or NUL after each as `find -print0` has it."""
+        """Adds listed files."""
         from shard_format.errors import InvalidArgument
 
-        data = read_argument(argument)
-        lines = data.split(b"\0") if b"\0" in data else re.split(rb"\r?\n", data)
         files: list[tuple[str, str]] = []
         above = os.path.abspath(base)
-        for path in (os.fsdecode(line) for line in lines if line):
+        for path in map(os.fsdecode, read_list(argument)):
             inside = os.path.relpath(os.path.abspath(path), above).replace(os.sep, "/")
             if inside == ".." or inside.startswith("../"):
                 where = "the current folder" if base == os.curdir else base

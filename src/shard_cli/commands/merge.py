@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shard_cli import arguments as arg
 from shard_cli import episode_options, pack_output
 from shard_cli.exits import Exit
-from shard_cli.files import read_argument
+from shard_cli.files import read_list
 from shard_cli.text import count
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ def _run_join(args: argparse.Namespace, console: Console) -> Exit:
     from shardpack.editing import merge
 
     columns = [arg.split_name(pack) for pack in args.files]
-    deleted = [] if args.delete is None else _keys_of(args.delete)
+    listed = [] if args.delete is None else read_list(args.delete)
+    deleted = [key.decode("utf-8", "surrogateescape") for key in listed]
     if (args.add or args.delete) and not args.overlay:
         raise InvalidArgument("--add and --delete need --overlay")
     if len(columns) < 2 and not deleted:
@@ -112,13 +113,6 @@ def _run_join(args: argparse.Namespace, console: Console) -> Exit:
         done = merge(combined, output, **options)
     pack_output.report_written(console, done.paths, done.records, files=args.files)
     return Exit.OK
-
-
-def _keys_of(argument: str) -> list[str]:
-    """The keys in a list: one on each line, or NUL after each as `ls --keys-only -0` prints them."""
-    data = read_argument(argument)
-    lines = data.split(b"\0") if b"\0" in data else data.splitlines()
-    return [line.decode("utf-8", "surrogateescape") for line in lines if line]
 
 
 def _run_commit(args: argparse.Namespace, console: Console) -> Exit:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from shard_cli.console import Console
-    from shardpack import Recovery as PackRecovery
+    from shardpack import PackRecovery
     from wshard.partial import RecordingFiles, Recovery
 
 _JOURNAL: Final = ".partial"

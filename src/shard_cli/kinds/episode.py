@@ -662,7 +662,6 @@ def _problem(finding: Finding, *, hint: bool = False) -> Problem:
     place = "".join(f"{part}: " for part in (finding.path, finding.entry) if part)
     rule = f" [{finding.rule}]" if finding.rule else ""
     text = f"{printable(place + finding.message)}{rule}"
-    error = finding.error
-    if hint and error is not None and (error.command or error.hint):
-        text += f"; {printable(error.command or error.hint or '')}"
+    if hint and finding.error is not None and (way_out := finding.error.command_hint):
+        text += f"; {printable(way_out)}"
     return Problem(finding.code, text, fields, finding.severity, remedy=printable(finding.advice))

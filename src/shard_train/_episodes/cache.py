@@ -144,7 +144,9 @@ class EpisodeCache:
             # Others may write to the folder: a link in it must not lead anywhere.
             descriptor, facts = open_regular(path, follow_links=False)
             inode = facts.st_ino
-            episode = load_wshard(FileSource(path, descriptor), sidecars=False, threads=1)
+            # Checked below, once: the time of change, which is set there too, would tell a reader to check it again.
+            source = FileSource(path, descriptor)
+            episode = load_wshard(source, sidecars=False, check=False, threads=1)
             if self._verified.get(key) != inode:
                 assert episode.origin is not None
                 episode.origin.reader.verify()

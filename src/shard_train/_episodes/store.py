@@ -57,6 +57,7 @@ class EpisodeStore:
         max_open: int,
         packs: Dataset | None,
         cache: EpisodeCache | None,
+        check: bool,
     ) -> None:
         self.locations = locations
         self.lengths = lengths
@@ -70,6 +71,7 @@ class EpisodeStore:
         self.is_given = packs is not None
         """Whether the caller has opened the packs."""
         self._cache = cache
+        self._check = check
         self.step_bytes = 0.0
         """Bytes of a file for each step, in the episode that the channels were found in."""
         self.read_share = 0.0
@@ -105,9 +107,9 @@ class EpisodeStore:
         options = self.storage_options if is_url(path) else None
         whole = self._fetched(path)
         if whole is not None and ShardReader(whole).header.role != Role.MANIFEST:
-            return load_wshard(whole, channels, threads=1)
+            return load_wshard(whole, channels, check=self._check, threads=1)
         # A batch spreads its windows over threads: one window needs no more of them.
-        return load_wshard(path, channels, threads=1, storage_options=options)
+        return load_wshard(path, channels, check=self._check, threads=1, storage_options=options)
 
     def _fetched(self, path: str) -> BytesSource | None:
         """A file that was fetched as a whole, ahead of its use."""
@@ -120,7 +122,7 @@ class EpisodeStore:
         pack = int(locations.pack_of[number])
         opened = self._packs.get_or_make(pack, lambda: self._open_pack(pack))
         at, name = int(locations.records[number]), locations.names[number]
-        return opened.load(at, name, channels=channels)
+        return opened.load(at, name, channels=channels, check=self._check)
 
     def load_as_listed(self, number: int) -> Episode:
         """Open an episode and check that it is as long as when the dataset was opened."""

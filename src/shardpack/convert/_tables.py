@@ -11,8 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from shard_format.canonical_json import parse_foreign
-from shard_format.errors import BadValue, InvalidArgument, ShardError, ShardIOError, shorten
+from shard_format.errors import BadValue, InvalidArgument, ShardError, shorten
 from shard_format.extras import require
+from shard_format.foreign import reading
 from shard_format.sources import read_file
 from shardpack.content_types import ending_of
 from shardpack.convert._naming import bytes_name, entry_name, json_value, row_key
@@ -202,7 +203,7 @@ def _read_file(path: str, rows: int) -> Iterator[Any]:
     """The batches of a file; those of Parquet have `rows` rows."""
     pa = require("pyarrow", "arrow")
     start = read_file(path, 8)
-    try:
+    with reading(path, "the table cannot be read", expected="a Parquet, Arrow or Feather file"):
         if start.startswith(_PARQUET_MAGIC):
             parquet = require("pyarrow.parquet", "arrow")
             with parquet.ParquetFile(path) as table:
@@ -210,16 +211,6 @@ def _read_file(path: str, rows: int) -> Iterator[Any]:
             return
         with pa.memory_map(path) as mapped:
             yield from _ipc_batches(mapped, is_file=start.startswith(_ARROW_MAGIC))
-    except ShardError:
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:  # Arrow's own have no number
-            raise ShardIOError.wrap(error, "cannot read", path) from error
-        raise BadValue(
-            f"the table cannot be read: {str(error) or type(error).__name__}",
-            path=path,
-            expected="a Parquet, Arrow or Feather file",
-        ) from None
 
 
 def _ipc_batches(mapped: Any, *, is_file: bool) -> Iterator[Any]:  # noqa: ANN401 - of pyarrow

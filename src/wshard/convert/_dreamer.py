@@ -31,7 +31,6 @@ import os
 import re
 import uuid
 from bisect import bisect_right
-from collections import OrderedDict
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import accumulate, groupby, pairwise
@@ -40,6 +39,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from shard_format.cache import BoundedCache
 from shard_format.errors import BadValue, InvalidArgument, ShardError, Truncated
 from shard_format.listing import natural_key
 from wshard._channels import Channel, RaggedChannel
@@ -142,7 +142,8 @@ class DreamerReader(DatasetReader):
 
     def __init__(self, path: str, options: ReadOptions) -> None:
         super().__init__(path, options)
-        self._open: OrderedDict[str, NpzFile] = OrderedDict()
+        # What leaves is not closed: channels of an episode may still read from it, and close it when they go.
+        self._open = BoundedCache[str, NpzFile](count=_MOST_OPEN, holds_files=True)
         folder, names = os.path.split(path)[0], [os.path.basename(path)]
         if os.path.isdir(path):
             folder, names = path, sorted(os.listdir(path), key=natural_key)
@@ -209,14 +210,7 @@ class DreamerReader(DatasetReader):
         return [f"episode_{number}" for number in range(len(self._episodes))]
 
     def _file(self, path: str) -> NpzFile:
-        file = self._open.get(path)
-        if file is None:
-            file = self._open[path] = NpzFile(path)
-            if len(self._open) > _MOST_OPEN:
-                # Not closed: channels of an episode may still read from it, and close it when they go.
-                self._open.popitem(last=False)
-        self._open.move_to_end(path)
-        return file
+        return self._open.get_or_make(path, lambda: NpzFile(path))
 
     def _array(self, path: str, key: str, start: int, stop: int) -> PartOfRows:
         rows = self._file(path)[key]
@@ -352,9 +346,10 @@ class DreamerReader(DatasetReader):
         notes.kept(key, block_name(address))
 
     def close(self) -> None:
-        for file in self._open.values():
-            file.close()
-        self._open.clear()
+        for path in self._open.known():
+            file = self._open.pop(path)
+            if file is not None:
+                file.close()
 
 
 def is_action(key: str) -> bool:

@@ -19,6 +19,7 @@ from shard_format.errors import (
     ShardError,
     ShardIOError,
     UnsafePath,
+    is_shortage,
 )
 from shard_format.extras import require
 from shard_format.sources import open_regular
@@ -111,6 +112,8 @@ def reading(path: str, entry: str | None = None) -> Iterator[None]:
     except ShardError as error:
         raise error.located(path=path, entry=entry) from None
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, OSError) and is_shortage(error):
+            raise ShardIOError.wrap(error, "cannot read", path) from error
         raise BadValue(f"the file is damaged: {error}", path=path, entry=entry) from error
 
 

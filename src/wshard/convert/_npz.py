@@ -51,7 +51,6 @@ _DAMAGE: Final = (
 )
 _PIECE: Final = 1 << 18
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_NO_OBJECTS: Final = "save it as numbers or text: np.savez(path, **{key: np.array(list(value), dtype)}), or leave it out"
 
 
 class ArrayFile:
@@ -74,15 +73,7 @@ class ArrayFile:
             header = read_npy_header(self._file.read, size)
         except ShardError as error:
             self._file.close()
-            hint = _NO_OBJECTS if "pickle" in error.problem else error.hint
-            raise type(error)(
-                error.problem,
-                path=path,
-                entry=entry,
-                expected=error.expected,
-                found=error.found,
-                hint=hint,
-            ) from None
+            raise error.located(path=path, entry=entry) from None
         except _DAMAGE as error:
             self._file.close()
             raise self._damaged(error) from None

@@ -20,10 +20,10 @@ from shard_format.errors import (
     BadValue,
     InvalidArgument,
     LimitExceeded,
-    ShardError,
     SizeMismatch,
 )
 from shard_format.extras import require
+from shard_format.foreign import reading
 from shard_format.registry import DEFAULT_LIMITS
 from wshard._channels import Channel, Modality
 from wshard._episode import Episode
@@ -99,17 +99,11 @@ class ZarrReader(DatasetReader):
                 limit = check_array(facts, form, path, name)
                 if limit is not None:
                     limits[name] = limit
-                try:
+                with reading(path, "the array cannot be read", entry=name):
                     array = zarr.open_array(self._store, path=name, mode="r", zarr_format=form)
                     self._arrays[name] = ArrayRows(array, path, name)
                     self._chunks[name] = [int(size) for size in array.chunks]
                     self._check_chunks(name, array)
-                except ShardError:
-                    raise
-                except Exception as error:  # noqa: BLE001 - as in ArrayRows
-                    raise BadMetadata(
-                        f"an array cannot be opened: {str(error)[:300]}", path=path, entry=name
-                    ) from None
                 self._attributes[name] = self._files.attributes(name)
                 compressor = facts.get("compressor")
                 codec = str(compressor.get("id")) if isinstance(compressor, dict) else ""

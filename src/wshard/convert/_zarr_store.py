@@ -25,6 +25,7 @@ from shard_format.errors import (
     UnsafePath,
 )
 from shard_format.extras import require
+from shard_format.foreign import reading
 from shard_format.registry import DEFAULT_LIMITS
 from shard_format.sources import read_file
 from wshard.convert._hdf5 import as_json_value
@@ -379,13 +380,5 @@ class ArrayRows:
         self.dtype: np.dtype[Any] = np.dtype(array.dtype)
 
     def __getitem__(self, rows: slice, /) -> Any:  # noqa: ANN401 - an array
-        try:
+        with reading(self._path, "the array cannot be read", entry=self._name):
             return self._array[rows]
-        except ShardError:
-            raise
-        except Exception as error:  # noqa: BLE001 - what codecs raise for damaged chunks differs
-            raise BadValue(
-                f"the data cannot be read: {str(error)[:300] or type(error).__name__}",
-                path=self._path,
-                entry=self._name,
-            ) from None

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format.errors import BadValue, InvalidArgument, ShardError, ShardIOError
+from shard_format.errors import BadValue, InvalidArgument
 from shard_format.extras import require
+from shard_format.foreign import reading
 from shard_format.sources import is_url
 from wshard.catalogue import INDEX_SUFFIX, CatalogueOpener
 
@@ -82,21 +83,13 @@ def read_catalogue(path: str) -> Iterator[str]:
 
 def _read_table(path: str) -> Iterator[object]:
     parquet = require("pyarrow.parquet", "arrow")
-    try:
-        with parquet.ParquetFile(path) as table:
-            _check_table(path, table)
-            for batch in table.iter_batches(columns=[_COLUMN]):
-                yield from batch.column(0).to_pylist()
-    except ShardError:
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:  # Arrow's own have no number
-            raise ShardIOError.wrap(error, "cannot read", path) from error
-        raise BadValue(
-            f"the catalogue cannot be read: {str(error)[:200] or type(error).__name__}",
-            path=path,
-            expected="a Parquet table",
-        ) from None
+    with (
+        reading(path, "the catalogue cannot be read", expected="a Parquet table"),
+        parquet.ParquetFile(path) as table,
+    ):
+        _check_table(path, table)
+        for batch in table.iter_batches(columns=[_COLUMN]):
+            yield from batch.column(0).to_pylist()
 
 
 def _check_table(path: str, table: Any) -> None:  # noqa: ANN401 - of pyarrow
