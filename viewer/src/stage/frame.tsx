@@ -83,7 +83,7 @@ export function Frame({ app, episode, subject, view, width, moments, hide, box }
         </span>
         <Badges channel={channel} />
         <span class="panel-tools">
-          {note !== undefined && <span class="note">{note}</span>}
+          {note !== undefined && <span class="note">{shown(note)}</span>}
           {reducedBy > 1 && (
             <span class="note" title={stage.reducedHint(format.count(reducedBy))}>
               {stage.reduced(format.count(reducedBy))}

@@ -120,7 +120,7 @@ export class OpenEpisode {
 
   /** Residuals are read whole: their bits follow dimension by dimension. */
   async #residual(residual: Residual, start: number, end: number): Promise<TypedArray> {
-    const key = `${this.handle}/${residual.block}`;
+    const key = `${this.handle}/${residual.block}/${residual.length}`;
     let values = decoded.get(key);
     if (values === undefined) {
       const size = residual.length * residual.dimensions;

@@ -9,10 +9,13 @@ from __future__ import annotations
 import hashlib
 import struct
 import sys
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import zstandard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LEVELS = (*range(-5, 0), *range(1, 23))
 SIZES = (
@@ -97,9 +100,9 @@ def decoded(frame: bytes) -> bytes | None:
     try:
         reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
         content = reader.decompress(frame)
-        return content if reader.eof and not reader.unused_data else None
     except zstandard.ZstdError:
         return None
+    return content if reader.eof and not reader.unused_data else None
 
 
 def main(path: str) -> None:

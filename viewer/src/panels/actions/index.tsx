@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
-import { useAnswer, useEntryAt, useWindow } from "../../model/hooks";
+import { useAnswer, useEntryAt, useSlowly, useWindow } from "../../model/hooks";
 import { shown } from "../../ui/escape";
 import { value as numberText } from "../../ui/format";
 import type { Panel, PanelProps } from "../panel";
@@ -38,7 +38,7 @@ function Actions({ episode, subject, view, height, report }: PanelProps): JSX.El
   const cursor = view.cursor.value;
   const entry = useEntryAt(episode, channel.key, cursor) ?? -1;
   const { value: window, error } = useWindow(episode, channel.key, Math.max(0, entry), entry + 1);
-  const arrived = episode.reads.arrived(channel.key).value;
+  const arrived = useSlowly(episode.reads.arrived(channel.key).value);
   const extents = useAnswer(
     (options) => episode.reads.extent(channel.key, dims, options),
     [episode, channel.key, arrived],

@@ -263,6 +263,9 @@ export function Image({ episode, subject, view, width, height, settings, change,
             if (drag.current?.divides) set({ split: Number(divider.value.toFixed(3)) });
             drag.current = null;
           }}
+          onPointerCancel={() => {
+            drag.current = null;
+          }}
           onPointerLeave={() => {
             pointer.value = null;
             if (readout.current) readout.current.textContent = "";

@@ -78,7 +78,12 @@ function Residual({ episode, subject, view, width, height, settings, change, rep
     const code = value.codes[(cursor - value.start) * dimensions + dimension];
     const scale = scaleAt(value.scales.scales, value.scales.window, dimensions, cursor, dimension);
     if (code !== undefined)
-      readout = words.atCursor(numberText(code), numberText(scale), numberText(code * scale), subject.channel.unit);
+      readout = words.atCursor(
+        numberText(code),
+        numberText(scale),
+        numberText(code * scale),
+        shown(subject.channel.unit),
+      );
   }
 
   return (

@@ -6,6 +6,7 @@ import { useAnswer } from "../../model/hooks";
 import type { Range } from "../../model/reads";
 import { type Numbers, samplesOf } from "../../plot-data/samples";
 import { type Histogram, histogram, quantiles, type Summary, summarize } from "../../plot-data/summary";
+import { shown } from "../../ui/escape";
 import { count as countText, value as numberText } from "../../ui/format";
 import type { Panel, PanelProps } from "../panel";
 import { pieces } from "./pieces";
@@ -69,7 +70,7 @@ function Statistics({ episode, subject, view, height, report }: PanelProps): JSX
         histogram: histogram(samples, bins, summary.min, summary.max),
       });
     }
-    return { rows, steps, all: Math.max(0, stop - first), first, stop };
+    return { rows, steps, all: Math.max(0, stop - first), isSelection: selection !== null, start, end };
   }
 
   const summary = words.summary(value?.steps ?? 0, channel.dimensions);
@@ -92,9 +93,9 @@ function Statistics({ episode, subject, view, height, report }: PanelProps): JSX
       {value && value.steps > 0 && (
         <table>
           <caption>
-            {selection === null ? words.visible : words.selection}:{" "}
-            {words.caption(countText(Math.ceil(range?.start ?? 0)), countText(Math.floor(range?.end ?? 0)))}
-            {channel.unit !== "" && ` · ${channel.unit}`}
+            {value.isSelection ? words.selection : words.visible}:{" "}
+            {words.caption(countText(Math.ceil(value.start)), countText(Math.floor(value.end)))}
+            {channel.unit !== "" && ` · ${shown(channel.unit)}`}
           </caption>
           <thead>
             <tr>
@@ -140,8 +141,6 @@ function StatisticsRow({ row, dimension }: { row: Row; dimension: number }): JSX
         )}
       </td>
       {cells.map((cell, at) => (
-        // The columns have an order of their own.
-        // biome-ignore lint/suspicious/noArrayIndexKey: see above
         <td key={at} class="statistics-number">
           {cell === undefined || Number.isNaN(cell) ? "–" : numberText(cell)}
         </td>

@@ -7,7 +7,6 @@ export const words = {
   histogram: "distribution",
   histogramOf: (dimension: number, min: string, max: string) =>
     `Distribution of dimension ${dimension} from ${min} to ${max}`,
-  count: "values",
   mean: "mean",
   std: "std",
   min: "least",
