@@ -127,6 +127,9 @@ class ViewerServer(ThreadingHTTPServer):
         # The doctor reads whole files: one at a time.
         self.examining = threading.Lock()
         self.last_request = time.monotonic()
+        # As browsers write it: they name the server in each request.
+        address = _address(host.strip("[]"))
+        host = host if address is None else str(address)
         if ":" in host:
             self.address_family = socket.AF_INET6
         try:
