@@ -69,7 +69,6 @@ export function OpenScreen({ app }: { readonly app: App }) {
           <div class="row">
             <input
               id="address"
-              type="url"
               inputMode="url"
               spellcheck={false}
               autocomplete="off"
@@ -95,7 +94,7 @@ export function openAddress(app: App, text: string): void {
     if (!/^https?:$/.test(url.protocol)) throw new Error(open.protocol(url.protocol));
     void app.list({ kind: "url", url: url.href }, decodeURIComponent(url.pathname.split("/").pop() || url.host));
   } catch (error) {
-    app.problem.value = error as Error;
+    app.problem.value = error instanceof TypeError ? new Error(open.noAddress) : (error as Error);
   }
 }
 
