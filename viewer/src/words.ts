@@ -17,14 +17,14 @@ export const words = {
     noAddress: "This is not an address. One begins with https:// or http://.",
     private: "Files stay on this computer: nothing is uploaded, and the page loads nothing else.",
     kinds: "Episodes, chunks with their manifest, packs, recordings in progress, and other Shard files.",
-    beside: "Drop the folder to see predictions and overviews in files beside an episode, too.",
+    beside: "If predictions or overviews are in files beside an episode, drop the folder.",
     missing: (id: string) => `This link is about the episode “${id}”. Open its file to see the same view.`,
     missingFile: (name: string) => `The link names the file ${name}.`,
   },
   problem: {
     heading: "This could not be opened",
     named: (name: string) => `${name} could not be opened`,
-    details: "What the reader says",
+    details: "Details",
     again: "Open it again",
     hints: {
       network:
@@ -42,8 +42,8 @@ export const words = {
         "The part of the page that reads files has stopped: it needed too much memory or time. What is drawn stays. Open the file again to go on.",
       notShard:
         "This is not a Shard file, or its beginning is damaged. “wshard convert DATASET FOLDER” makes episodes of HDF5, LeRobot, MCAP, ROS bags, Zarr, RLDS and other datasets.",
-      truncated: "The file is not complete. Copy or download it again. For a recording, try “wshard recover”.",
-      damaged: "The file is damaged, or not as the specification says. “wshard doctor FILE” checks all of it.",
+      truncated: "The file ends too early. Copy or download it again. For a recording, try “wshard recover FILE”.",
+      damaged: "The file is damaged, or breaks the rules of its format. “wshard doctor FILE” checks all of it.",
       chunks: "A manifest needs its chunks. Open the whole folder, or choose all files together.",
       catalogue:
         "A page cannot look for the files that a catalogue names. Run “wshard view CATALOGUE”, or drop the episodes here. Of a dataset in Parquet files, such as LeRobot’s, “wshard convert DATASET FOLDER” makes episodes.",
@@ -117,7 +117,7 @@ export const words = {
     uncertainty: "uncertainty",
     residual: "residual",
     show: (name: string) => `Show ${name}`,
-    usual: "Usual channels",
+    usual: "Show the usual channels",
     none: "No channel matches.",
   },
   badges: {
@@ -140,7 +140,7 @@ export const words = {
     again: "Try again",
     reduced: (factor: string) => `1 : ${factor}`,
     reducedHint: (factor: string) =>
-      `Each column shows the least and the largest of about ${factor} samples. Zoom in to see every sample.`,
+      `Each column shows the minimum and maximum of about ${factor} samples. Zoom in to see every sample.`,
     more: (count: number) => `${count} more channels are not shown. Choose them on the left.`,
     ruler: "Time axis. Drag to select a range.",
     table: "Table",
@@ -155,9 +155,9 @@ export const words = {
     upper: "upper",
     lower: "lower",
     error: "error",
-    least: "least",
+    least: "min",
     mean: "mean",
-    largest: "largest",
+    largest: "max",
     missing: "NaN",
     value: "value",
     colours: ["red", "green", "blue", "alpha"],
@@ -165,7 +165,7 @@ export const words = {
     at: (step: string) => `What is shown at step ${step}.`,
     exact: "Each row is a step.",
     reduced: (rows: string) =>
-      `${rows} rows, each with the least and the largest value of its steps. Zoom in for single steps.`,
+      `${rows} rows, each with the minimum and maximum of its steps. Zoom in for single steps.`,
     dimensions: (shown: number, all: number) => `The first ${shown} of ${all} dimensions (keys 1 to 9: only one).`,
     between: (low: string, high: string) => `${low} … ${high}`,
   },

@@ -20,7 +20,7 @@ export interface ReadOptions {
   readonly signal?: AbortSignal;
 }
 
-/** What a plot of a range draws. `toPlot` of plot-data joins the lines of several channels for uPlot. */
+/** What a plot of a range draws. */
 export interface Columns {
   readonly range: Range;
   /** One for each dimension that was asked for: columns, or the samples themselves where they are few. */
