@@ -320,7 +320,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(refused.status, text, _TEXT, refused.headers)
 
     def _count_request(self) -> None:
-        # An open page asks for new files even if nobody looks at it.
+        # A page asks for new files as long as it is open.
         if self.path != "/files.json":
             self.server.last_request = time.monotonic()
 

@@ -12,7 +12,7 @@ import { ProblemBox } from "./problem";
 
 const { table } = words;
 
-/** Rows in the table: more would make the page slow, and nobody reads them all. The filter looks at all rows. */
+/** Rows in the table: more would make the page slow. The filter looks at all rows. */
 const mostShown = 2000;
 
 interface Column {

@@ -122,7 +122,7 @@ export class Library {
     return found;
   }
 
-  /** Opens a file that is no episode: its entries and their bytes are all that there is. */
+  /** Opens a file that does not hold an episode: it has entries and their bytes. */
   async container(row: number): Promise<ContainerModel> {
     const opened = (await this.#ask("container", [row])) as OpenedContainer;
     return {

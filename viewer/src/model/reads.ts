@@ -94,7 +94,7 @@ export interface Reads extends FileReads {
   provenance(): Promise<JsonObject | null>;
   /** The identity that the file states (`meta/identity`); null if it states none. It is not computed again. */
   identity(): Promise<string | null>;
-  /** What `wshard doctor --json` said about the file; null where nobody has asked it. */
+  /** What `wshard doctor --json` said about the file; null if it was not run. */
   findings(): Promise<JsonObject | null>;
   /** Bytes and requests of the sources so far. */
   traffic(): Promise<{ readonly bytes: number; readonly requests: number }>;

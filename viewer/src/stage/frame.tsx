@@ -47,7 +47,7 @@ export function Frame({ app, episode, subject, view, width, moments, hide, box }
   const report = useCallback((next: PanelStatus) => {
     status.value = next;
   }, []);
-  // What nobody sees reads nothing.
+  // A panel out of sight reads nothing.
   useEffect(() => {
     if (frame.current === null) return;
     const observer = new IntersectionObserver(

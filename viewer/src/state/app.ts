@@ -27,7 +27,7 @@ export class App {
   library: Library;
   readonly screen = signal<Screen>("open");
   readonly episode = signal<OpenEpisode | null>(null);
-  /** A file that is no episode. */
+  /** A file that does not hold an episode. */
   readonly container = signal<ContainerModel | null>(null);
   /** Something takes a while: what. */
   readonly busy = signal<string | null>(null);
@@ -175,7 +175,7 @@ export class App {
     });
   }
 
-  /** A Shard file that holds no episode has entries, which can be listed. Other errors stay errors. */
+  /** Lists the entries of a Shard file that does not hold an episode. Throws other errors again. */
   async #openContainer(row: number, error: unknown, isStale: () => boolean): Promise<null> {
     if (!(error instanceof ReadError) || !/W-ROL-[12]\b/.test(error.message)) throw error;
     const container = await this.library.container(row);

@@ -572,7 +572,7 @@ export class Library {
     this.#containers.delete(handle);
   }
 
-  /** Opens a file that is no episode. */
+  /** Opens a file that does not hold an episode. */
   async openContainer(number: number): Promise<OpenedContainer> {
     const reader = await openShard(await (this.#places[number] as Place).open(), options);
     const handle = this.#handles++;
