@@ -25,6 +25,7 @@ export const words = {
     heading: "This could not be opened",
     named: (name: string) => `${name} could not be opened`,
     details: "Details",
+    stopped: "Reading stopped",
     again: "Open it again",
     hints: {
       network:
@@ -39,7 +40,7 @@ export const words = {
       missing: "There is no file at this address. Check the address.",
       changed: "The file changed while it was read. Open it again.",
       stopped:
-        "The part of the page that reads files has stopped: it needed too much memory or time. What is drawn stays. Open the file again to go on.",
+        "The part of the page that reads files has stopped. Most likely, a file needed too much memory or time. What is drawn stays. Open the file again to go on.",
       notShard:
         "This is not a Shard file, or its beginning is damaged. “wshard convert DATASET FOLDER” makes episodes of HDF5, LeRobot, MCAP, ROS bags, Zarr, RLDS and other datasets.",
       truncated: "The file ends too early. Copy or download it again. For a recording, try “wshard recover FILE”.",

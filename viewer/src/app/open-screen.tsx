@@ -69,6 +69,7 @@ export function OpenScreen({ app }: { readonly app: App }) {
           <div class="row">
             <input
               id="address"
+              type="text"
               inputMode="url"
               spellcheck={false}
               autocomplete="off"

@@ -47,7 +47,7 @@ export function Page({ app }: { readonly app: App }) {
       )}
       {screen !== "open" && failure !== null && failure !== "closed" && (
         <div class="banner">
-          <ProblemBox error={new Error(failure)} />
+          <ProblemBox error={new Error(failure)} title={words.problem.stopped} />
           <button type="button" onClick={() => app.again()}>
             {words.problem.again}
           </button>
