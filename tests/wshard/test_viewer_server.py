@@ -23,6 +23,7 @@ from tests.shard_format.range_server import RangeServer
 from tests.wshard.viewer_support import (
     Client,
     configuration_of,
+    has_ipv6_loopback,
     make_chunked,
     put_page,
     read_answer,
@@ -172,6 +173,27 @@ class TestWhoMayAsk:
             assert server.socket.getsockname()[0] == "127.0.0.1"
             assert server.is_local
             server.server_close()
+
+    @pytest.mark.skipif(not has_ipv6_loopback(), reason="this machine has no IPv6 loopback")
+    @pytest.mark.parametrize("host", ["::1", "[::1]", "0:0:0:0:0:0:0:1"])
+    def test_on_the_loopback_of_ipv6_it_has_the_name_that_browsers_give_it(
+        self, runs: Path, host: str
+    ) -> None:
+        with serving(runs, host=host) as (server, client):
+            port = client.port
+            assert server.is_local
+            assert server.url.startswith(f"http://[::1]:{port}/#token=")
+            own = (f"[::1]:{port}", f"localhost:{port}", f"LOCALHOST:{port}")
+            assert [client.ask("/files.json", Host=name).status for name in own] == [200] * 3
+            foreign = (
+                f"127.0.0.1:{port}",
+                f"::1:{port}",
+                "[::1]",
+                f"[::2]:{port}",
+                f"evil.example:{port}",
+            )
+            assert [client.ask("/files.json", Host=name).status for name in foreign] == [421] * 5
+            assert client.ask("/files.json", Origin=f"http://[::1]:{port}").status == 200
 
     def test_another_address_takes_addresses_and_the_name_of_this_machine(self, runs: Path) -> None:
         with serving(runs, host="0.0.0.0") as (server, client):

@@ -73,6 +73,15 @@ def make_chunked(folder: Path) -> None:
     writer.finalize_manifest()
 
 
+def has_ipv6_loopback() -> bool:
+    """Whether this machine has the address ::1."""
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
 class Answer(NamedTuple):
     """One answer of the server."""
 
@@ -90,7 +99,8 @@ class Client:
 
     def __init__(self, server: ViewerServer) -> None:
         self.port = server.server_port
-        self.host = f"127.0.0.1:{self.port}"
+        self.address = "::1" if server.address_family == socket.AF_INET6 else "127.0.0.1"
+        self.host = f"[::1]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
         self.token = server.url.partition("#token=")[2]
 
     def ask(
@@ -106,7 +116,7 @@ class Client:
 
     def send(self, request: bytes) -> Answer:
         """These bytes, and the first answer to them."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
+        with socket.create_connection((self.address, self.port), timeout=30) as connection:
             connection.sendall(request)
             return read_answer(connection, has_body=not request.startswith(b"HEAD"))
 

@@ -67,7 +67,7 @@ function start(): void {
     listNotebook().then(
       ({ given, title }) => app.list(given, title),
       (error: Error) => {
-        app.problem.value = { title: "", error };
+        app.problem.value = error;
       },
     );
   } else if (link.source !== "") {

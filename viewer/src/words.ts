@@ -2,7 +2,6 @@
 
 export const words = {
   name: "Shard",
-  title: "Shard viewer",
   open: {
     heading: "See an episode",
     lead: "Look at observations, actions, rewards and what models predicted, on one clock.",
@@ -12,24 +11,27 @@ export const words = {
     url: "Address of a file",
     urlExample: "https://example.org/episode.wshard",
     openUrl: "Open",
-    or: "or",
+    opening: (name: string) => `Opening ${name}`,
+    openingEpisode: "Opening the episode",
+    protocol: (name: string) => `The page opens addresses that begin with https: or http:, not with ${name}`,
+    noAddress: "This is not an address. One begins with https:// or http://.",
     private: "Files stay on this computer: nothing is uploaded, and the page loads nothing else.",
     kinds: "Episodes, chunks with their manifest, packs, recordings in progress, and other Shard files.",
-    beside: "Drop the folder to see predictions and overviews in files beside an episode, too.",
+    beside: "If predictions or overviews are in files beside an episode, drop the folder.",
     missing: (id: string) => `This link is about the episode “${id}”. Open its file to see the same view.`,
     missingFile: (name: string) => `The link names the file ${name}.`,
   },
   problem: {
     heading: "This could not be opened",
     named: (name: string) => `${name} could not be opened`,
-    details: "What the reader says",
-    again: "Open something else",
-    back: "Back to the episodes",
+    details: "Details",
+    stopped: "Reading stopped",
+    again: "Open it again",
     hints: {
       network:
-        "The server is not there, or does not allow other pages to read its files. Ask its owner to send the headers “Access-Control-Allow-Origin: *” and “Access-Control-Expose-Headers: Content-Range, ETag”. Or download the file and drop it here, or run “wshard view ADDRESS”.",
+        "The server does not answer, or does not let pages of other sites read its files. Download the file and drop it here, or run “wshard view ADDRESS”. If the server is yours, it must send the headers “Access-Control-Allow-Origin: *” and “Access-Control-Expose-Headers: Content-Range, ETag”.",
       ranges:
-        "The server sends whole files only. This page needs range requests. Most servers of static files have them; “python -m http.server” does not. Or download the file and drop it here, or run “wshard view ADDRESS”.",
+        "This server sends only whole files, and the page reads parts of them (range requests). nginx and most other servers send parts; “python -m http.server” does not. Use another server, or run “wshard view FILE” where the file is, or download the file and drop it here.",
       expose:
         "The server answers, but hides the header Content-Range from this page. It must send “Access-Control-Expose-Headers: Content-Range, ETag”.",
       auth: "The server asks for a password, and this page sends none. Download the file and drop it here, or run “wshard view ADDRESS” where your credentials are.",
@@ -37,13 +39,15 @@ export const words = {
       ended: "“wshard view” does not answer. If it has ended, start it again and open the address that it prints.",
       missing: "There is no file at this address. Check the address.",
       changed: "The file changed while it was read. Open it again.",
-      stopped: "The reader of files was stopped. Open the file again.",
-      notShard: "This is not a Shard file, or its beginning is damaged.",
-      truncated: "The file is not complete. Copy or download it again. For a recording, try “wshard recover”.",
-      damaged: "The file is damaged, or not as the specification says. “wshard doctor FILE” checks all of it.",
+      stopped:
+        "The part of the page that reads files has stopped. Most likely, a file needed too much memory or time. What is drawn stays. Open the file again to go on.",
+      notShard:
+        "This is not a Shard file, or its beginning is damaged. “wshard convert DATASET FOLDER” makes episodes of HDF5, LeRobot, MCAP, ROS bags, Zarr, RLDS and other datasets.",
+      truncated: "The file ends too early. Copy or download it again. For a recording, try “wshard recover FILE”.",
+      damaged: "The file is damaged, or breaks the rules of its format. “wshard doctor FILE” checks all of it.",
       chunks: "A manifest needs its chunks. Open the whole folder, or choose all files together.",
       catalogue:
-        "A page may not look for the files that a catalogue names. Drop them here, or run “wshard view CATALOGUE”.",
+        "A page cannot look for the files that a catalogue names. Run “wshard view CATALOGUE”, or drop the episodes here. Of a dataset in Parquet files, such as LeRobot’s, “wshard convert DATASET FOLDER” makes episodes.",
       container: "This Shard file has entries, but no episode.",
     },
   },
@@ -69,7 +73,8 @@ export const words = {
     yes: "yes",
     no: "no",
     listing: (count: number) => `${count} so far …`,
-    count: (shown: number, all: number) => (shown === all ? `${all} episodes` : `${shown} of ${all} episodes`),
+    count: (shown: number, all: number) =>
+      `${shown === all ? "" : `${shown} of `}${all} ${all === 1 ? "episode" : "episodes"}`,
     none: "No episode matches.",
     empty: "There are no episodes here.",
     more: (count: number) => `${count} more are not shown. The filter looks at all of them.`,
@@ -81,7 +86,6 @@ export const words = {
     hint: "↑ ↓ choose, Enter opens, X flags, / filters",
   },
   header: {
-    table: "All episodes",
     start: "Open other files",
     steps: (count: string) => `${count} steps`,
     noClock: "no clock",
@@ -90,7 +94,6 @@ export const words = {
     unfinished: "not finished",
     abandoned: "recorder gone",
     chunks: (count: number) => `${count} chunks`,
-    identity: "Identity",
     copyLink: "Copy a link to this view",
     copied: "Copied",
     copiedFile: "Copied. The link does not contain the file.",
@@ -98,7 +101,6 @@ export const words = {
     theme: "Dark or light",
     help: "Keyboard and mouse",
     channels: "Channels",
-    inspector: "Inspector",
     problems: (count: number) => (count === 1 ? "1 part was left out" : `${count} parts were left out`),
   },
   tree: {
@@ -115,9 +117,8 @@ export const words = {
     prediction: "prediction",
     uncertainty: "uncertainty",
     residual: "residual",
-    dimensions: (count: number) => `${count} dimensions`,
     show: (name: string) => `Show ${name}`,
-    usual: "Usual channels",
+    usual: "Show the usual channels",
     none: "No channel matches.",
   },
   badges: {
@@ -140,7 +141,7 @@ export const words = {
     again: "Try again",
     reduced: (factor: string) => `1 : ${factor}`,
     reducedHint: (factor: string) =>
-      `Each column shows the least and the largest of about ${factor} samples. Zoom in to see every sample.`,
+      `Each column shows the minimum and maximum of about ${factor} samples. Zoom in to see every sample.`,
     more: (count: number) => `${count} more channels are not shown. Choose them on the left.`,
     ruler: "Time axis. Drag to select a range.",
     table: "Table",
@@ -155,9 +156,9 @@ export const words = {
     upper: "upper",
     lower: "lower",
     error: "error",
-    least: "least",
+    least: "min",
     mean: "mean",
-    largest: "largest",
+    largest: "max",
     missing: "NaN",
     value: "value",
     colours: ["red", "green", "blue", "alpha"],
@@ -165,7 +166,7 @@ export const words = {
     at: (step: string) => `What is shown at step ${step}.`,
     exact: "Each row is a step.",
     reduced: (rows: string) =>
-      `${rows} rows, each with the least and the largest value of its steps. Zoom in for single steps.`,
+      `${rows} rows, each with the minimum and maximum of its steps. Zoom in for single steps.`,
     dimensions: (shown: number, all: number) => `The first ${shown} of ${all} dimensions (keys 1 to 9: only one).`,
     between: (low: string, high: string) => `${low} … ${high}`,
   },

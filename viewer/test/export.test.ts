@@ -1,6 +1,9 @@
 // Tables and lists that leave the viewer: numbers come back as they were, and nothing becomes a formula or a command.
 
 import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { headLine, lines, numberCell, secondsCell, textCell } from "../src/export/csv";
@@ -87,8 +90,25 @@ describe("flags", () => {
     expect(labelCommands(["runs/a.wshard", "p.shardpack › ep 1"], "flagged")).toBe(
       "wshard edit runs/a.wshard flagged=true\n# in a pack, which is not edited in place: p.shardpack › ep 1\n",
     );
-    expect(dropCommands(["a b.wshard"], "dropped")).toContain("mv -- 'a b.wshard' dropped/");
     expect(dropCommands([], "dropped")).toBe("");
+  });
+
+  test("episodes are set aside with all that belongs to them, and none replaces another", () => {
+    const folder = mkdtempSync(join(tmpdir(), "flags-"));
+    const flagged = ["a b.wshard", "a b.wshard.overview", "a b.wshard.lanes/m.wshard", "x/ep.wshard", "y/ep.wshard"];
+    const chunks = ["y/long_manifest.wshard", "y/long_chunk_0000.wshard", "y/long_chunk_0001.wshard"];
+    const others = ["a c.wshard", "y/longer_manifest.wshard"];
+    for (const name of [...flagged, ...chunks, ...others]) {
+      mkdirSync(dirname(join(folder, name)), { recursive: true });
+      writeFileSync(join(folder, name), name);
+    }
+    const names = ["a b.wshard", "x/ep.wshard", "y/ep.wshard", "y/long_manifest.wshard"];
+    execFileSync("sh", ["-e"], { cwd: folder, input: dropCommands(names, "dropped") });
+    for (const name of [...flagged, ...chunks]) {
+      expect(readFileSync(join(folder, "dropped", name), "utf8")).toBe(name);
+    }
+    for (const name of others) expect(readFileSync(join(folder, name), "utf8")).toBe(name);
+    rmSync(folder, { recursive: true });
   });
 
   test("a list has one line for each name", () => {

@@ -115,7 +115,7 @@ test("a table at the cursor sums up what was recorded, what was predicted and ho
   asked.view.seek(1);
   const { columns, rows, about } = await atCursor(() => ({ names: ["a", "b"] }))(asked, {});
   expect(about).toContain("step 1");
-  expect(columns.slice(1)).toEqual(["least", "mean", "largest", "NaN"]);
+  expect(columns.slice(1)).toEqual(["min", "mean", "max", "NaN"]);
   expect(rows.map(({ cells }) => cells)).toEqual([
     ["recorded a", "1", "2", "3", "0"],
     ["recorded b", "2", "2", "2", "1"],

@@ -127,6 +127,9 @@ class ViewerServer(ThreadingHTTPServer):
         # The doctor reads whole files: one at a time.
         self.examining = threading.Lock()
         self.last_request = time.monotonic()
+        # As browsers write it: they name the server in each request.
+        address = _address(host.strip("[]"))
+        host = host if address is None else str(address)
         if ":" in host:
             self.address_family = socket.AF_INET6
         try:
@@ -317,7 +320,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(refused.status, text, _TEXT, refused.headers)
 
     def _count_request(self) -> None:
-        # An open page asks for new files even if nobody looks at it.
+        # A page asks for new files as long as it is open.
         if self.path != "/files.json":
             self.server.last_request = time.monotonic()
 

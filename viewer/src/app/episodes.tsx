@@ -12,7 +12,7 @@ import { ProblemBox } from "./problem";
 
 const { table } = words;
 
-/** Rows in the table: more would make the page slow, and nobody reads them all. The filter looks at all rows. */
+/** Rows in the table: more would make the page slow. The filter looks at all rows. */
 const mostShown = 2000;
 
 interface Column {
@@ -123,7 +123,7 @@ export function Episodes({ app }: { readonly app: App }) {
         </span>
         <FilterField label={table.filterHint} text={table.filter} filter={filter} />
       </div>
-      {problem !== null && <ProblemBox error={problem.error} />}
+      {problem !== null && <ProblemBox error={problem} />}
       <div class="table-scroll">
         <table>
           <thead>
@@ -215,7 +215,7 @@ function Thumbnail({ app, row }: { readonly app: App; readonly row: number }) {
     let timer: ReturnType<typeof setTimeout> | undefined;
     let url = "";
     const show = (image: Blob | null) => {
-      if (image === null || place.current === null) return;
+      if (image === null || place.current === null || url !== "") return;
       url = URL.createObjectURL(image);
       setAddress(url);
     };

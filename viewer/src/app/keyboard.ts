@@ -114,7 +114,9 @@ function handle(app: App, event: KeyboardEvent): boolean {
       app.compare.value = app.compare.peek() === null ? {} : null;
       return true;
     case "s":
-      void savePicture("", open.model.peek().facts.id, 2);
+      savePicture("", open.model.peek().facts.id, 2).catch((error: Error) => {
+        app.problem.value = error;
+      });
       return true;
     case "x":
       toggleFlag(app.fileName.peek());

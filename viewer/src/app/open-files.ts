@@ -1,5 +1,6 @@
 // Files that the user drops or chooses, with their paths.
 
+import { words } from "../words";
 import type { Given } from "../worker/protocol";
 
 type Found = { path: string; file: Blob }[];
@@ -7,7 +8,12 @@ type Found = { path: string; file: Blob }[];
 /** More files than this are not listed: a whole home folder was dropped by mistake. */
 const mostFiles = 20_000;
 
-export async function droppedFiles(data: DataTransfer): Promise<{ given: Given; title: string } | null> {
+interface Chosen {
+  readonly given: Given;
+  readonly title: string;
+}
+
+export async function droppedFiles(data: DataTransfer): Promise<Chosen> {
   // Entries must be taken before the first wait: the browser empties the list.
   const entries = [...data.items].map((item) => item.webkitGetAsEntry()).filter((entry) => entry !== null);
   const files: Found = [];
@@ -32,14 +38,14 @@ async function walk(entry: FileSystemEntry, found: Found): Promise<void> {
   }
 }
 
-export function chosenFiles(list: FileList): { given: Given; title: string } | null {
+export function chosenFiles(list: FileList): Chosen {
   const files = [...list].slice(0, mostFiles).map((file) => ({ path: file.webkitRelativePath || file.name, file }));
   return given(wanted(files), "");
 }
 
-function given(files: Found, name: string): { given: Given; title: string } | null {
+function given(files: Found, name: string): Chosen {
   const [first] = files;
-  if (first === undefined) return null;
+  if (first === undefined) throw new Error(words.table.empty);
   const folder = first.path.includes("/") ? (first.path.split("/")[0] ?? "") : "";
   const title = name || (files.length === 1 ? first.path : folder) || `${files.length} files`;
   files.sort((a, b) => a.path.localeCompare(b.path, "en", { numeric: true }));

@@ -6,15 +6,18 @@ import { words } from "../words";
 import { chosenFiles } from "./open-files";
 import { ProblemBox } from "./problem";
 
+const { open } = words;
+
 export function OpenScreen({ app }: { readonly app: App }) {
   const files = useRef<HTMLInputElement>(null);
   const folder = useRef<HTMLInputElement>(null);
   const address = useSignal("");
-  const { open } = words;
   const choose = (event: Event) => {
     const input = event.currentTarget as HTMLInputElement;
-    const found = input.files === null ? null : chosenFiles(input.files);
-    if (found !== null) void app.list(found.given, found.title);
+    if (input.files !== null && input.files.length > 0) {
+      const { given, title } = chosenFiles(input.files);
+      void app.list(given, title);
+    }
     input.value = "";
   };
   const openUrl = (event: Event) => {
@@ -32,7 +35,7 @@ export function OpenScreen({ app }: { readonly app: App }) {
         {wanted.row !== "" && wanted.source === "" && <p class="soft">{open.missingFile(shown(wanted.row))}</p>}
         {problem !== null && (
           <ProblemBox
-            error={problem.error}
+            error={problem}
             {...(app.title.value === "" ? {} : { title: words.problem.named(shown(app.title.value)) })}
           />
         )}
@@ -66,7 +69,7 @@ export function OpenScreen({ app }: { readonly app: App }) {
           <div class="row">
             <input
               id="address"
-              type="url"
+              type="text"
               inputMode="url"
               spellcheck={false}
               autocomplete="off"
@@ -89,13 +92,10 @@ export function OpenScreen({ app }: { readonly app: App }) {
 export function openAddress(app: App, text: string): void {
   try {
     const url = new URL(text.trim(), location.href.startsWith("http") ? location.href : undefined);
-    if (!/^https?:$/.test(url.protocol)) throw new Error(`“${url.protocol}” addresses cannot be opened here`);
+    if (!/^https?:$/.test(url.protocol)) throw new Error(open.protocol(url.protocol));
     void app.list({ kind: "url", url: url.href }, decodeURIComponent(url.pathname.split("/").pop() || url.host));
   } catch (error) {
-    app.problem.value = {
-      title: words.problem.heading,
-      error: error instanceof Error ? error : new Error(String(error)),
-    };
+    app.problem.value = error instanceof TypeError ? new Error(open.noAddress) : (error as Error);
   }
 }
 

@@ -42,13 +42,13 @@ export function Page({ app }: { readonly app: App }) {
       )}
       {(screen === "episode" || screen === "container") && app.problem.value !== null && (
         <div class="banner">
-          <ProblemBox error={app.problem.value.error} />
+          <ProblemBox error={app.problem.value} />
         </div>
       )}
       {screen !== "open" && failure !== null && failure !== "closed" && (
         <div class="banner">
-          <ProblemBox error={new Error(failure)} />
-          <button type="button" onClick={() => app.showStart()}>
+          <ProblemBox error={new Error(failure)} title={words.problem.stopped} />
+          <button type="button" onClick={() => app.again()}>
             {words.problem.again}
           </button>
         </div>
@@ -122,8 +122,13 @@ function startDropping(app: App): () => void {
     event.preventDefault();
     depth = 0;
     show(false);
-    const found = event.dataTransfer === null ? null : await droppedFiles(event.dataTransfer);
-    if (found !== null) await app.list(found.given, found.title);
+    if (!event.dataTransfer?.types.includes("Files")) return;
+    try {
+      const { given, title } = await droppedFiles(event.dataTransfer);
+      await app.list(given, title);
+    } catch (error) {
+      app.problem.value = error as Error; // a folder that is empty, or that the browser may not read
+    }
   };
   return listen(window, { dragenter: enter, dragover: enter, dragleave: leave, drop });
 }

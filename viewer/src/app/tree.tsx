@@ -33,8 +33,9 @@ export function Tree({ app, episode }: { readonly app: App; readonly episode: Ep
   const toggle = (key: string) => {
     const keys = app.shown.peek() ?? usual;
     const wanted = new Set(keys.includes(key) ? keys.filter((one) => one !== key) : [...keys, key]);
-    // In the order of the episode, so that switching a channel off and on changes nothing.
-    app.shown.value = episode.subjects.map((one) => one.key).filter((one) => wanted.has(one));
+    // In the usual order, so that switching a channel off and on changes nothing.
+    const order = new Set([...usual, ...episode.subjects.map((one) => one.key)]);
+    app.shown.value = [...order].filter((one) => wanted.has(one));
   };
   return (
     <aside class={`tree ${app.isTreeOpen.value ? "is-open" : ""}`} aria-label={tree.heading}>

@@ -67,7 +67,6 @@ export function byTime(a: Times, b: Times, shift: number): Alignment {
 export function clockOn(alignment: Alignment, length: number): Clock {
   return {
     length,
-    backwards: 0,
     at: (step) => alignment.toA(step),
     index(x) {
       let step = Math.max(0, Math.min(length, Math.ceil(alignment.toB(x))));

@@ -174,6 +174,8 @@ function Models({
     change({ a: now[0], b: now[1] });
   };
   if (first === undefined || second === undefined) return <p class="nothing">{words.nothing}</p>;
+  // Lines and metrics of other models must not stand under these names while the new ones are read.
+  const about = { key: `${first.key} ${second.key}`, episode, subject, view, models: [first, second] as const };
   return (
     <>
       <div class="compare-controls">
@@ -199,9 +201,9 @@ function Models({
         </span>
       </div>
       <Plots episode={episode} view={view} width={width}>
-        <ModelPlots episode={episode} subject={subject} models={[first, second]} view={view} width={width} />
+        <ModelPlots {...about} width={width} />
       </Plots>
-      <ModelMetrics episode={episode} subject={subject} models={[first, second]} view={view} />
+      <ModelMetrics {...about} />
     </>
   );
 }
@@ -268,6 +270,7 @@ function Episodes({
   }, [alignName, offset, labels, times]);
   if (subject === undefined || other === undefined) return <p class="nothing">{words.noChannel}</p>;
   const hasSameShape = subject.channel.dimensions === other.channel.dimensions;
+  const about = { key: subject.key, a, b, subject, other, alignment, view };
   return (
     <>
       <div class="compare-controls">
@@ -306,13 +309,9 @@ function Episodes({
         width={width}
         head={<Extent b={b} view={view} width={width} alignment={alignment} offset={offset} change={setOffset} />}
       >
-        <EpisodePlots a={a} b={b} subject={subject} other={other} alignment={alignment} view={view} width={width} />
+        <EpisodePlots {...about} width={width} />
       </Plots>
-      {hasSameShape ? (
-        <EpisodeMetrics a={a} b={b} subject={subject} other={other} alignment={alignment} view={view} />
-      ) : (
-        <p class="nothing">{words.otherShape}</p>
-      )}
+      {hasSameShape ? <EpisodeMetrics {...about} /> : <p class="nothing">{words.otherShape}</p>}
     </>
   );
 }

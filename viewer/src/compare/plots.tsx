@@ -31,6 +31,7 @@ function dimsOf({ dimensions }: ChannelFacts, view: View): number[] {
 }
 
 interface Lines {
+  readonly dims: readonly number[];
   readonly truth: readonly Reduced[];
   readonly a: readonly Reduced[];
   readonly b: readonly Reduced[];
@@ -58,7 +59,7 @@ export function ModelPlots({ episode, subject, models: [a, b], view, width }: Mo
     async (options) => {
       const found = await Promise.all(keys.map((key) => reads.columns(key, dims, range, wide, options)));
       const [truth = [], first = [], second = [], errorA = [], errorB = []] = found.map(({ lines }) => lines);
-      return { truth, a: first, b: second, errorA, errorB };
+      return { dims, truth, a: first, b: second, errorA, errorB };
     },
     [reads, ...keys, dims.join(), range.start, range.end, wide, arrived],
   );
@@ -67,10 +68,9 @@ export function ModelPlots({ episode, subject, models: [a, b], view, width }: Mo
   if (error) return <p class="nothing bad">{shown(error.message)}</p>;
   if (value === undefined || width === 0) return <p class="nothing">{words.reading}</p>;
   const [nameA, nameB] = [shown(a.model), shown(b.model)];
-  const strips = dims.map((_, at) => [value.errorA[at], value.errorB[at]]);
   return (
     <>
-      {dims.map((dimension, at) => (
+      {value.dims.map((dimension, at) => (
         <Pair
           key={dimension}
           name={nameOf(channel, dimension)}
@@ -81,7 +81,7 @@ export function ModelPlots({ episode, subject, models: [a, b], view, width }: Mo
             line(value.a[at], ink.a, false, nameA),
             line(value.b[at], ink.b, true, nameB),
           ].flat()}
-          strip={[line(strips[at]?.[0], ink.a), line(strips[at]?.[1], ink.b, true)].flat()}
+          strip={[line(value.errorA[at], ink.a), line(value.errorB[at], ink.b, true)].flat()}
           stripName={words.error}
         />
       ))}
@@ -117,7 +117,7 @@ export function EpisodePlots({ a, b, subject, other, alignment, view, width }: E
           ? differences(a, b, [channel, other.channel], alignment, dims, range, wide, options)
           : ("none" as const),
       ]);
-      return { a: first.lines, b: second.lines.map((one) => moved(one, alignment)), difference };
+      return { dims, a: first.lines, b: second.lines.map((one) => moved(one, alignment)), difference };
     },
     [a, b, channel.key, dims.join(), range.start, range.end, wide, alignment, arrived],
   );
@@ -129,7 +129,7 @@ export function EpisodePlots({ a, b, subject, other, alignment, view, width }: E
   return (
     <>
       {difference === null && <p class="nothing">{words.zoomIn}</p>}
-      {dims.map((dimension, at) => (
+      {value.dims.map((dimension, at) => (
         <Pair
           key={dimension}
           name={nameOf(channel, dimension)}

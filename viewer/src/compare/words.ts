@@ -37,7 +37,7 @@ export const words = {
   mae: "MAE",
   rmse: "RMSE",
   bias: "bias",
-  worst: "largest",
+  worst: "largest error",
   worstStep: "at step",
   inside: (k: number) => `within ${k} std`,
   /** A band that is given by its edges. */

@@ -37,16 +37,22 @@ export function labelCommands(names: Iterable<string>, field: string): string {
   return [...lines, ...packed].join("");
 }
 
-/** Commands that move the files out of the folder, with what belongs to them. */
+/**
+ * Commands that move the files out of the folder, each to the same place in another one, with what belongs to them:
+ * chunks, and whatever begins with the name of the file.
+ */
 export function dropCommands(names: Iterable<string>, folder: string): string {
   const files = [...names];
-  const lines = files.filter((name) => !isPacked(name));
-  const moves = lines.map((name) => {
-    const lanes = quoted(`${name}.lanes`);
-    return `mv -- ${quoted(name)} ${quoted(folder)}/ && if [ -d ${lanes} ]; then mv -- ${lanes} ${quoted(folder)}/; fi\n`;
-  });
+  const moves = files
+    .filter((name) => !isPacked(name))
+    .map((name) => {
+      const place = quoted(`${folder}/${name.slice(0, name.lastIndexOf("/") + 1)}`);
+      const chunks = name.replace(/_manifest\.wshard$/, "_chunk_");
+      const parts = chunks === name ? [name] : [name, chunks];
+      return `mkdir -p -- ${place} && mv -- ${parts.map((part) => `${quoted(part)}*`).join(" ")} ${place}\n`;
+    });
   const packed = files.filter(isPacked).map((name) => `# in a pack: use shardpack filter: ${oneLine(name)}\n`);
-  return [...(moves.length > 0 ? [`mkdir -p -- ${quoted(folder)}\n`] : []), ...moves, ...packed].join("");
+  return [...moves, ...packed].join("");
 }
 
 function isPacked(name: string): boolean {

@@ -4,7 +4,6 @@ export const words = {
     heading: "Picture",
     what: "Part of the page",
     stage: "Stage",
-    compare: "Comparison",
     scale: "Pixels",
     once: "1×",
     twice: "2×",
@@ -29,7 +28,6 @@ export const words = {
     flag: "Flag this episode",
     unflag: "Remove the flag",
     none: "No episode is flagged. Flags stay until the page is closed.",
-    count: (count: number) => (count === 1 ? "1 episode" : `${count} episodes`),
     as: "Copy or save as",
     list: "List of files",
     label: "Commands that label them",
@@ -39,8 +37,9 @@ export const words = {
     save: "Save",
     clear: "Clear",
     hint: (field: string) =>
-      `The viewer changes no file. After the commands, where="not ${field}" leaves these episodes out of training.`,
-    dropHint: (folder: string) => `The viewer changes no file. The commands move the episodes to the folder ${folder}.`,
+      `The viewer changes no file. Run the commands in the folder that you opened. After that, where="not ${field}" leaves these episodes out of training.`,
+    dropHint: (folder: string) =>
+      `The viewer changes no file. Run the commands in the folder that you opened: they move the episodes to ${folder}.`,
     remove: (name: string) => `Remove ${name}`,
   },
 } as const;

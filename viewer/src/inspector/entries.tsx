@@ -42,7 +42,7 @@ export function EntryList({ reads, show, isShowable }: ListProps): JSX.Element {
   const hasFiles = useMemo(() => new Set(all.map(({ file }) => file)).size > 1, [all]);
   return (
     <div class="entries">
-      {error && <p class="inspect-bad">{error.message}</p>}
+      {error && <p class="inspect-bad">{shown(error.message)}</p>}
       <p class="entries-search">
         <input
           type="search"
@@ -109,13 +109,13 @@ function EntryDetails({
       await reads.checkEntry(file, name);
       setCheck({ isGood: true, text: `✓ ${texts.good}` });
     } catch (error) {
-      setCheck({ isGood: false, text: `✕ ${error instanceof Error ? error.message : String(error)}` });
+      setCheck({ isGood: false, text: `✕ ${shown(error instanceof Error ? error.message : String(error))}` });
     }
   };
   const ratio = entry.bytes > 0 && entry.storedBytes !== entry.bytes ? entry.storedBytes / entry.bytes : null;
   const framesText = () => {
     const { value, error } = frames;
-    if (error) return error.message;
+    if (error) return shown(error.message);
     if (value === undefined) return texts.checking;
     if (value === null) return texts.oneFrame;
     const total = (sizes: Float64Array) =>

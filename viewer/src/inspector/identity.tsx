@@ -22,7 +22,7 @@ export function Identity({ episode }: TabProps): JSX.Element {
     <div class="inspect">
       {file && <FileIdentity reads={reads} file={file.name} size={file.size} stated={stated.value ?? null} />}
       <h3>{texts.provenance}</h3>
-      {provenance.error && <p class="inspect-bad">{provenance.error.message}</p>}
+      {provenance.error && <p class="inspect-bad">{shown(provenance.error.message)}</p>}
       {provenance.value && <JsonTree value={provenance.value} />}
       {provenance.value === null && <p class="soft">{texts.noProvenance}</p>}
       {provenance.value === undefined && !provenance.error && <p class="soft">{texts.reading}</p>}
@@ -96,7 +96,7 @@ function SignatureCheck({ reads, file }: Pick<FileProps, "reads" | "file">): JSX
   const { value: signature, error } = useAnswer(() => reads.signature(file), [reads, file]);
   const [key, setKey] = useState("");
   const [result, setResult] = useState<{ isGood: boolean; text: string } | null>(null);
-  if (error) return <p class="inspect-bad">{error.message}</p>;
+  if (error) return <p class="inspect-bad">{shown(error.message)}</p>;
   if (signature === undefined) return <p class="soft">{texts.reading}</p>;
   if (signature === null) return <p class="soft">{texts.noSignature}</p>;
   const isKey = /^[0-9a-f]{64}$/i.test(key.trim());

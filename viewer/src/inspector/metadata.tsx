@@ -68,7 +68,7 @@ export function Metadata({ episode }: TabProps): JSX.Element {
   );
 }
 
-/** The date of the first step. Many episodes begin at 0 because nobody set a clock. */
+/** The date of the first step. Empty for 0, which writers without a clock store. */
 function beginning(epochNs: string): string {
   const milliseconds = Number(BigInt(epochNs) / 1_000_000n);
   if (milliseconds === 0 || Math.abs(milliseconds) > 8.64e15) return "";

@@ -34,7 +34,6 @@ export const words = {
     differs: "The content is not what the identity says.",
     copy: "Copy the identity",
     copied: "Copied",
-    version: (version: number) => `version ${version}`,
     signature: "Signature",
     noSignature: "There is no signature beside the file.",
     signed: (file: string) => `${file} claims this key:`,
@@ -77,6 +76,5 @@ export const words = {
     hex: "Bytes",
     show: "Show on the stage",
     container: "This Shard file holds no episode. These are its entries.",
-    layout: "How the file is filled",
   },
 } as const;

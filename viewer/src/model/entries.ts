@@ -1,5 +1,5 @@
 // Single entries of a channel for panels that show one moment: pictures, points. They are read in groups, which are
-// kept until others need the room, so that scrubbing inside a group asks nobody.
+// kept until others need the room, so that scrubbing inside a group reads nothing.
 
 import type { TypedArray } from "@shard-format/core";
 import type { EpisodeModel } from "./episode";
@@ -72,7 +72,9 @@ export class Entries {
     if (known !== undefined) return known;
     const first = this.first.get(channel.key);
     if (first === undefined) return this.loadFirst(channel, index);
-    if (first.index === index && first.values === undefined) await first.group;
+    if (first.index === index && first.values === undefined) {
+      return present((await first.group).entries[0], channel, index);
+    }
     const size = groupSize(channel);
     const number = Math.floor(index / size);
     for (const [other, { abort }] of this.pending.get(channel.key) ?? []) {
@@ -101,7 +103,7 @@ export class Entries {
   prepare(channel: ChannelFacts, index: number): void {
     const size = groupSize(channel);
     const number = Math.floor(index / size) + 1;
-    // Nobody has moved on from the first entry yet.
+    // The user has not moved on from the first entry yet.
     if (!this.groups.has(`${number - 1} ${channel.key}`)) return;
     if (number * size >= channel.length || this.groups.has(`${number} ${channel.key}`)) return;
     this.group(channel, number).catch(() => undefined);

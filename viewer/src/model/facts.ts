@@ -24,7 +24,7 @@ export interface ChannelFacts {
   readonly lane: Lane;
   /** What the channel is called; of a prediction, an uncertainty or a residual: what it is about. */
   readonly id: string;
-  /** Whose prediction, uncertainty or residual this is; empty if nobody says. */
+  /** Whose prediction, uncertainty or residual this is; empty if unknown. */
   readonly model: string;
   /** The type of an uncertainty (`std`, `variance`, …) or of a residual (`sign2nddiff`, `delta_q`); empty for others. */
   readonly type: string;
@@ -94,7 +94,7 @@ export interface EpisodeFacts {
   readonly envId: string;
   /** T, the number of steps. */
   readonly length: number;
-  /** Steps per second; null if nobody knows. */
+  /** Steps per second; null if unknown. */
   readonly rate: number | null;
   /** Time of the first step in nanoseconds, as a decimal number. */
   readonly epochNs: string;

@@ -1,4 +1,4 @@
-// Reads as hooks: they ask again when what they depend on changes, end reads that nobody needs any longer, and give the
+// Reads as hooks: they ask again when their inputs change, cancel reads that are no longer needed, and return the
 // last answer until the next one is there.
 
 import { useEffect, useRef, useState } from "preact/hooks";

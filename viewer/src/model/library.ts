@@ -67,7 +67,8 @@ export class Library {
   readonly #thumbnails = new Map<number, Promise<Blob | null>>();
   readonly #giveRange: GiveRange;
   #questions = 0;
-  #asked: ReturnType<typeof setTimeout> | undefined;
+  /** Asks the worker from time to time whether it still works, or waits for its answer. */
+  #watching: ReturnType<typeof setTimeout> | undefined;
 
   constructor(giveRange: GiveRange) {
     this.#giveRange = giveRange;
@@ -121,7 +122,7 @@ export class Library {
     return found;
   }
 
-  /** Opens a file that is no episode: its entries and their bytes are all that there is. */
+  /** Opens a file that does not hold an episode: it has entries and their bytes. */
   async container(row: number): Promise<ContainerModel> {
     const opened = (await this.#ask("container", [row])) as OpenedContainer;
     return {
@@ -211,12 +212,18 @@ export class Library {
 
   /** A worker that hangs answers no ping either. One that waits for a server does. */
   #watch(): void {
-    if (this.#asked !== undefined) return;
-    this.#asked = setTimeout(() => {
-      this.#asked = undefined;
-      if (this.#waiting.size === 0) return;
-      const given = setTimeout(() => this.#fail("the reader did not answer for 30 seconds"), patience);
-      void this.#ask("ping", []).then(() => clearTimeout(given));
+    if (this.#watching !== undefined) return;
+    this.#watching = setTimeout(() => {
+      if (this.#waiting.size === 0) {
+        this.#watching = undefined;
+        return;
+      }
+      this.#watching = setTimeout(() => this.#fail("the reader did not answer for 30 seconds"), patience);
+      const done = () => {
+        clearTimeout(this.#watching);
+        this.#watching = undefined;
+      };
+      this.#ask("ping", []).then(done, done);
     }, patience / 3);
   }
 
@@ -227,8 +234,9 @@ export class Library {
 
   #fail(message: string): void {
     this.#worker.terminate();
-    clearTimeout(this.#asked);
+    clearTimeout(this.#watching);
     this.failure.value = message;
+    this.isListing.value = false;
     for (const { reject } of this.#waiting.values()) reject(new ReadError(message, ""));
     this.#waiting.clear();
   }

@@ -6,7 +6,7 @@ import type { Reads } from "./reads";
 const side = 160;
 
 export class Posters {
-  /** Undefined: nobody has asked yet. */
+  /** Undefined until the first question. */
   #images: readonly { readonly step: number; readonly image: ImageBitmap }[] | undefined;
 
   constructor(

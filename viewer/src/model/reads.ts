@@ -20,7 +20,7 @@ export interface ReadOptions {
   readonly signal?: AbortSignal;
 }
 
-/** What a plot of a range draws. `toPlot` of plot-data joins the lines of several channels for uPlot. */
+/** What a plot of a range draws. */
 export interface Columns {
   readonly range: Range;
   /** One for each dimension that was asked for: columns, or the samples themselves where they are few. */
@@ -94,7 +94,7 @@ export interface Reads extends FileReads {
   provenance(): Promise<JsonObject | null>;
   /** The identity that the file states (`meta/identity`); null if it states none. It is not computed again. */
   identity(): Promise<string | null>;
-  /** What `wshard doctor --json` said about the file; null where nobody has asked it. */
+  /** What `wshard doctor --json` said about the file; null if it was not run. */
   findings(): Promise<JsonObject | null>;
   /** Bytes and requests of the sources so far. */
   traffic(): Promise<{ readonly bytes: number; readonly requests: number }>;

@@ -93,7 +93,7 @@ class Stream {
     this.output = (frame) => {
       const isWanted = missing.delete(frame.timestamp);
       taken.push((isWanted ? take(frame) : Promise.resolve()).finally(() => frame.close()));
-      // Each promise is awaited below; until then, its failure is no news.
+      // Each promise is awaited below, which reports its failure.
       taken.at(-1)?.catch(() => undefined);
     };
     const abort = () => this.end();

@@ -13,7 +13,7 @@ export type Uncertainty =
       readonly name: string;
       readonly lower: ChannelFacts;
       readonly upper: ChannelFacts;
-      /** The share of values below the lower edge; null if nobody says. */
+      /** The share of values below the lower edge; null if unknown. */
       readonly low: number | null;
     }
   /** Numbers of another meaning, such as an entropy. */

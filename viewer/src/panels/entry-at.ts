@@ -8,7 +8,7 @@ import { secondsClock, stepAt } from "../plot-data/clocks";
 /** Finds the entry that holds at a position of the axis: −1 before the first one. */
 export type EntryAt = (position: number) => number;
 
-/** `null` until the times of a channel with its own clock have been read, so that scrubbing asks nobody. */
+/** `null` until the times of a channel with its own clock have been read, so that scrubbing reads nothing. */
 export function useEntriesAt(episode: EpisodeModel, channels: readonly ChannelFacts[]): readonly (EntryAt | null)[] {
   const keys = channels.map((channel) => channel.key).join("\n");
   const [found, setFound] = useState<{ keys: string; entries: readonly (EntryAt | null)[] }>({ keys: "", entries: [] });

@@ -1,12 +1,13 @@
 // When a sample was taken: the way from steps to the x axis of a plot, and back.
 
-/** The positions of the samples of a channel on the x axis, in steps or in seconds. They never decrease. */
+/**
+ * The positions of the samples of a channel on the x axis, in steps or in seconds. They never decrease: a time that is
+ * earlier than the one before it is drawn at the latest time until then.
+ */
 export interface Clock {
   readonly length: number;
   /** How far off a position may be, if most of them are estimates. */
   readonly off?: number;
-  /** How many times are earlier than the one before them. They are drawn at the latest time until then. */
-  readonly backwards: number;
   at(step: number): number;
   /** The first step at or after a position; `length` if there is none. */
   index(x: number): number;
@@ -16,7 +17,6 @@ export interface Clock {
 export function stepClock(length: number, first = 0): Clock {
   return {
     length,
-    backwards: 0,
     at: (step) => first + step,
     index: (x) => clamp(Math.ceil(x - first), length),
   };
@@ -27,7 +27,6 @@ export function regularClock(length: number, hz: number, start = 0): Clock {
   const at = (step: number) => start + step / hz;
   return {
     length,
-    backwards: 0,
     at,
     index(x) {
       // The quotient may be rounded to the wrong side of a sample: its neighbours decide.
@@ -39,37 +38,19 @@ export function regularClock(length: number, hz: number, start = 0): Clock {
   };
 }
 
-/** Timestamps of the samples, in nanoseconds, as seconds after `origin`. */
-export function timestampClock(timestamps: BigInt64Array | BigUint64Array, origin: bigint): Clock {
-  const seconds = new Float64Array(timestamps.length);
-  for (let i = 0; i < seconds.length; i++) seconds[i] = secondsSince(timestamps[i] as bigint, origin);
-  return secondsClock(seconds);
-}
-
-/** The seconds between two times. Nanoseconds since 1970 do not fit into a double; their difference does, and stays exact to the nanosecond for 26 days. */
-export function secondsSince(timestamp: bigint, origin: bigint): number {
-  const difference = timestamp - origin;
-  const nanoseconds = Number(difference);
-  if (Number.isSafeInteger(nanoseconds)) return nanoseconds / 1e9;
-  return Number(difference / 1_000_000_000n) + Number(difference % 1_000_000_000n) / 1e9;
-}
-
 /** A time of its own for each sample, in seconds. The array is kept. Times that are NaN are those of the sample before. */
 export function secondsClock(seconds: Float64Array): Clock {
-  let backwards = 0;
   let latest = -Infinity;
   for (let i = 0; i < seconds.length; i++) {
     const x = seconds[i] as number;
     if (x >= latest) latest = x;
     else {
-      backwards++;
       seconds[i] = latest === -Infinity ? 0 : latest;
       latest = seconds[i] as number;
     }
   }
   return {
     length: seconds.length,
-    backwards,
     at: (step) => seconds[step] as number,
     index: (x) => lowerBound(seconds, x),
   };
@@ -80,7 +61,7 @@ export function secondsClock(seconds: Float64Array): Clock {
  * be even in between. `off` is how far off that would be at a known step, of its neighbours alone: the largest of all.
  */
 export function sampledClock(steps: Float64Array, times: Float64Array): Clock & { readonly off: number } {
-  const { backwards } = secondsClock(times);
+  secondsClock(times); // puts them in order
   const length = (steps.at(-1) ?? -1) + 1;
   const between = (step: number, low: number, high: number) => {
     const [from, to] = [steps[low] as number, steps[high] as number];
@@ -104,7 +85,7 @@ export function sampledClock(steps: Float64Array, times: Float64Array): Clock & 
     }
     return low;
   };
-  return { length, backwards, off, at, index };
+  return { length, off, at, index };
 }
 
 /** The step whose sample is nearest to a position, the earlier one of two; −1 of a clock without samples. */

@@ -103,67 +103,6 @@ function after(clock: Clock, x: number): number {
   return step;
 }
 
-/** A value of a line for uPlot: `null` breaks the line, `undefined` does not. */
-export type PlotValue = number | null | undefined;
-
-/** The x axis and the lines as uPlot wants them: one x axis for all. */
-export type PlotData = [number[], ...PlotValue[][]];
-
-/**
- * Join lines of one view for uPlot. A column stands twice, a quarter of its width left and right of its middle, with
- * its minimum and its maximum. A place with samples but without a finite value breaks the line; one without samples
- * does not: zoomed in, there is no sample missing either.
- */
-export function toPlot(lines: readonly Reduced[]): PlotData {
-  const points = lines.map(toPoints);
-  const x = union(points.map((line) => line.x));
-  const joined = points.map((line) => {
-    if (same(line.x, x)) return line.y;
-    const y: PlotValue[] = new Array(x.length).fill(undefined);
-    for (let i = 0, at = 0; i < line.x.length; i++) {
-      while ((x[at] as number) < (line.x[i] as number)) at++;
-      // Samples at one time: the last one stands for them, as it does at the cursor.
-      y[at] = line.y[i];
-    }
-    return y;
-  });
-  return [x, ...joined];
-}
-
-function toPoints(line: Reduced): { x: number[]; y: PlotValue[] } {
-  const x: number[] = [];
-  const y: PlotValue[] = [];
-  const count = line.x.length;
-  const quarter = !line.original && count > 1 ? ((line.x[1] as number) - (line.x[0] as number)) / 4 : 0;
-  for (let i = 0; i < count; i++) {
-    const at = line.x[i] as number;
-    const min = line.min[i] as number;
-    const gap = Number.isNaN(min);
-    if (line.original) {
-      x.push(at);
-      y.push(gap ? null : min);
-    } else {
-      const nothing = line.counts[i] === 0 ? undefined : null;
-      x.push(at - quarter, at + quarter);
-      y.push(gap ? nothing : min, gap ? nothing : (line.max[i] as number));
-    }
-  }
-  return { x, y };
-}
-
-/** All positions of several lines, each once if it is in no line twice. Positions of a line never decrease. */
-function union(lines: readonly number[][]): number[] {
-  const [first, ...others] = lines;
-  if (first === undefined) return [];
-  if (others.every((other) => same(other, first))) return first;
-  const all = Float64Array.from(lines.flat()).sort();
-  return Array.from(all.filter((x, i) => i === 0 || x !== all[i - 1]));
-}
-
-function same(a: readonly number[], b: readonly number[]): boolean {
-  return a === b || (a.length === b.length && a.every((x, i) => x === b[i]));
-}
-
 /** Where a line is infinite: marks at the upper and the lower edge of the plot. */
 export function infinities({ x, flags }: Reduced): { plus: number[]; minus: number[] } {
   const where = (flag: number) => Array.from(x.filter((_, i) => (flags[i] as number) & flag));

@@ -104,28 +104,3 @@ export function metrics(
     bounded,
   };
 }
-
-/** The lower and the upper edge of the band mean ± k · std, as samples of their own. */
-export function band({ mean, std }: Prediction, k: number): { lower: Samples; upper: Samples } {
-  const edge = (sign: number): Samples => {
-    const values = new Float64Array(mean.length);
-    for (let i = 0; i < values.length; i++) {
-      const step = mean.first + i;
-      values[i] = valueAt(mean, step) + sign * k * (std === undefined ? Number.NaN : valueAt(std, step));
-    }
-    return { values, offset: 0, stride: 1, first: mean.first, length: values.length };
-  };
-  return { lower: edge(-1), upper: edge(1) };
-}
-
-/** Prediction − truth, step by step: NaN where one of them is missing or infinite. */
-export function errors(truth: Samples, mean: Samples): Samples {
-  const first = Math.max(truth.first, mean.first);
-  const end = Math.min(truth.first + truth.length, mean.first + mean.length);
-  const values = new Float64Array(Math.max(0, end - first));
-  for (let i = 0; i < values.length; i++) {
-    const error = valueAt(mean, first + i) - valueAt(truth, first + i);
-    values[i] = Number.isFinite(error) ? error : Number.NaN;
-  }
-  return { values, offset: 0, stride: 1, first, length: values.length };
-}

@@ -47,7 +47,7 @@ export function Frame({ app, episode, subject, view, width, moments, hide, box }
   const report = useCallback((next: PanelStatus) => {
     status.value = next;
   }, []);
-  // What nobody sees reads nothing.
+  // A panel out of sight reads nothing.
   useEffect(() => {
     if (frame.current === null) return;
     const observer = new IntersectionObserver(
@@ -83,7 +83,7 @@ export function Frame({ app, episode, subject, view, width, moments, hide, box }
         </span>
         <Badges channel={channel} />
         <span class="panel-tools">
-          {note !== undefined && <span class="note">{note}</span>}
+          {note !== undefined && <span class="note">{shown(note)}</span>}
           {reducedBy > 1 && (
             <span class="note" title={stage.reducedHint(format.count(reducedBy))}>
               {stage.reduced(format.count(reducedBy))}

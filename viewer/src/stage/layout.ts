@@ -24,7 +24,7 @@ export function panelOf(subject: Subject, episode: EpisodeModel, choice?: PanelC
   return fitting.find(({ name }) => name === choice?.as) ?? fitting[0];
 }
 
-/** Cameras, then reward and ends, then observations, actions, and labels. */
+/** Cameras, then reward and ends, then observations, actions, and labels; what was predicted comes first of each. */
 export function usualSubjects(episode: EpisodeModel): readonly string[] {
   const order = ["reward", "terminated", "truncated", "signal", "omen", "action", "label"];
   const hasReward = episode.lane("reward").length > 0;
@@ -37,7 +37,7 @@ export function usualSubjects(episode: EpisodeModel): readonly string[] {
     const panel = panelOf(subject, episode);
     const rank = order.indexOf(lane);
     if (panel === undefined || rank < 0) continue;
-    if (panel.isOverTime) others.push({ key: subject.key, rank });
+    if (panel.isOverTime) others.push({ key: subject.key, rank: subject.predictions.length > 0 ? rank - 0.5 : rank });
     else if (moments.length < mostMoments) moments.push(subject.key);
   }
   others.sort((a, b) => a.rank - b.rank);

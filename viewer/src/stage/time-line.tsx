@@ -224,7 +224,7 @@ function Window({ view }: { readonly view: View }) {
       view.isMoving.value = false;
       stop();
     };
-    const stop = listen(window, { pointermove: move, pointerup: up });
+    const stop = listen(window, { pointermove: move, pointerup: up, pointercancel: up });
   };
   // For the mouse only: the handles do the same by keyboard.
   const grip = useRef<HTMLDivElement>(null);
@@ -285,7 +285,7 @@ function CursorSlider({ episode, view }: { readonly episode: EpisodeModel; reado
       view.seek(Math.round(((event.clientX - left) / width) * length));
     };
     seek(down);
-    const stop = listen(window, { pointermove: seek, pointerup: () => stop() });
+    const stop = listen(window, { pointermove: seek, pointerup: () => stop(), pointercancel: () => stop() });
   };
   useEffect(() => {
     const bar = slider.current?.parentElement;

@@ -7,7 +7,7 @@ import type { EpisodeModel } from "../model/episode";
 import { type ContainerModel, type GiveRange, Library, ReadError } from "../model/library";
 import { words } from "../words";
 import type { Given } from "../worker/protocol";
-import { emptyLink, encodeLink, type Link, type PanelChoice } from "./link";
+import { decodeLink, emptyLink, encodeLink, type Link, type PanelChoice } from "./link";
 import { View } from "./view";
 
 /** An episode that is open, and how it is looked at. */
@@ -27,12 +27,12 @@ export class App {
   library: Library;
   readonly screen = signal<Screen>("open");
   readonly episode = signal<OpenEpisode | null>(null);
-  /** A file that is no episode. */
+  /** A file that does not hold an episode. */
   readonly container = signal<ContainerModel | null>(null);
   /** Something takes a while: what. */
   readonly busy = signal<string | null>(null);
   /** What went wrong last. */
-  readonly problem = signal<{ readonly title: string; readonly error: Error } | null>(null);
+  readonly problem = signal<Error | null>(null);
   /** What the user opened; for the header. */
   readonly title = signal("");
   /** Keys of the subjects on the stage; null: the usual ones. */
@@ -56,7 +56,10 @@ export class App {
     const facts = this.episode.value?.model.value.facts;
     return this.rowName.value || facts?.files[0]?.name || facts?.id || "";
   });
-  #opening = 0;
+  /** What was given last, to read it again after the worker has ended. */
+  #given: { readonly given: Given; readonly title: string } | null = null;
+  /** Counts what is opened: an answer that arrives after the user asked for something else is dropped. */
+  #turn = 0;
 
   constructor(readonly giveRange: GiveRange) {
     this.library = new Library(giveRange);
@@ -67,16 +70,25 @@ export class App {
     const link = this.wanted.peek();
     addFlags(link.flagged);
     this.#reset();
+    this.#given = { given, title };
     this.title.value = title;
     this.source.value = given.kind === "url" ? given.url : "";
-    await this.#run(`Opening ${title}`, async () => {
+    await this.#run(words.open.opening(title), async (isStale) => {
       const { first, title } = await this.library.list(given);
-      if (title !== null) this.title.value = title;
+      if (title !== null && !isStale()) this.title.value = title;
       const named = link.row === "" ? null : await this.#rowNamed(link.row);
       const row = named ?? first;
+      if (isStale()) return;
       if (row === null) this.screen.value = "episodes";
-      else await this.#open(row, link);
+      else await this.#open(row, link, isStale);
     });
+  }
+
+  /** Opens what was open once more, after the worker has ended: with another one, at the same place. */
+  async again(): Promise<void> {
+    if (this.#given === null) return;
+    this.wanted.value = this.screen.peek() === "episode" ? decodeLink(this.link()) : emptyLink;
+    await this.list(this.#given.given, this.#given.title);
   }
 
   /** The row of a link, as soon as the table has it. */
@@ -97,15 +109,14 @@ export class App {
 
   /** Opens a row of the table. */
   async open(row: number): Promise<void> {
-    await this.#run("Opening the episode", () => this.#open(row, emptyLink));
+    await this.#run(words.open.openingEpisode, (isStale) => this.#open(row, emptyLink, isStale));
   }
 
-  async #open(row: number, wanted: Link): Promise<void> {
-    const turn = ++this.#opening;
-    const opened = await this.library.open(row).catch((error: unknown) => this.#openContainer(row, error));
+  async #open(row: number, wanted: Link, isStale: () => boolean): Promise<void> {
+    const opened = await this.library.open(row).catch((error: unknown) => this.#openContainer(row, error, isStale));
     if (opened === null) return;
     const { episode, close, grown } = opened;
-    if (turn !== this.#opening) {
+    if (isStale()) {
       close();
       return;
     }
@@ -148,12 +159,12 @@ export class App {
       this.showTable();
       return;
     }
-    await this.#run("Opening the episode", async () => {
+    await this.#run(words.open.openingEpisode, async (isStale) => {
       const row = link.row === "" ? (open?.row ?? null) : await this.#rowNamed(link.row);
       if (row === null && link.row !== "") throw new Error(words.open.missingFile(link.row));
-      if (row === null) return;
+      if (row === null || isStale()) return;
       if (open === null || row !== open.row) {
-        await this.#open(row, link);
+        await this.#open(row, link, isStale);
         return;
       }
       batch(() => {
@@ -164,12 +175,17 @@ export class App {
     });
   }
 
-  /** A Shard file that holds no episode has entries, which can be listed. Other errors stay errors. */
-  async #openContainer(row: number, error: unknown): Promise<null> {
+  /** Lists the entries of a Shard file that does not hold an episode. Throws other errors again. */
+  async #openContainer(row: number, error: unknown, isStale: () => boolean): Promise<null> {
     if (!(error instanceof ReadError) || !/W-ROL-[12]\b/.test(error.message)) throw error;
     const container = await this.library.container(row);
+    if (isStale()) {
+      container.close();
+      return null;
+    }
     batch(() => {
       this.episode.peek()?.close();
+      this.container.peek()?.close();
       this.episode.value = null;
       this.container.value = container;
       this.wanted.value = emptyLink;
@@ -178,26 +194,29 @@ export class App {
     return null;
   }
 
-  async #run(what: string, work: () => Promise<void>): Promise<void> {
+  async #run(what: string, work: (isStale: () => boolean) => Promise<void>): Promise<void> {
+    const turn = ++this.#turn;
+    const isStale = () => turn !== this.#turn;
     this.busy.value = what;
     this.problem.value = null;
     try {
-      await work();
+      await work(isStale);
     } catch (error) {
-      this.problem.value = { title: what, error: error instanceof Error ? error : new ReadError(String(error), "") };
-    } finally {
-      this.busy.value = null;
+      if (!isStale()) this.problem.value = error instanceof Error ? error : new Error(String(error));
     }
+    if (!isStale()) this.busy.value = null;
   }
 
   /** Back to the start; a worker that ended is replaced. */
   #reset(): void {
-    this.#opening++;
+    this.#turn++;
+    this.#given = null;
     this.episode.peek()?.close();
     batch(() => {
       this.episode.value = null;
       this.container.value = null;
       this.problem.value = null;
+      this.busy.value = null;
       this.library.end();
       this.library = new Library(this.giveRange);
       this.screen.value = "open";
@@ -257,9 +276,9 @@ export class App {
   keepAddress(): () => void {
     let timer: ReturnType<typeof setTimeout> | undefined;
     return effect(() => {
+      clearTimeout(timer);
       if (this.episode.value === null || !hasAddress) return;
       const fragment = this.link();
-      clearTimeout(timer);
       // Browsers refuse too many changes of the address in a short time.
       timer = setTimeout(() => history.replaceState(null, "", `#${fragment}`), 300);
     });

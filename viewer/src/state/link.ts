@@ -48,7 +48,7 @@ export const emptyLink: Link = {
 /** Letters of the names of flagged episodes that a link holds: a browser takes no address of any length. */
 const mostFlagged = 1 << 16;
 
-/** Numbers are short: nobody sees a thousandth of a step. */
+/** A number rounded to a thousandth of a step. */
 function short(value: number): string {
   return String(Math.round(value * 1000) / 1000);
 }

@@ -143,7 +143,10 @@ export function drawAxis(scene: Scene, plot: Plot, title = ""): void {
   context.textAlign = "right";
   context.textBaseline = "middle";
   context.lineWidth = 1;
-  for (const value of ticks(plot.min, plot.max, Math.max(2, Math.floor((plot.bottom - plot.top) / 18)))) {
+  const size = plot.bottom - plot.top;
+  // A low plot needs a number beside 0, too.
+  const most = Math.max(2, Math.min(4, Math.floor(size / 12)), Math.floor(size / 18));
+  for (const value of ticks(plot.min, plot.max, most)) {
     const y = Math.round(plot.y(value)) + 0.5;
     context.strokeStyle = colour(value === 0 ? "--line-strong" : "--grid");
     context.beginPath();

@@ -24,7 +24,7 @@ import { Turns } from "./turns";
 import { DenseReader, decoded } from "./values";
 import { zstd } from "./zstd";
 
-/** Pyramids of channels that nobody looks at go when together they are larger than this. */
+/** If all pyramids together are larger than this, those that were used least recently are dropped. */
 const mostLines = 96 << 20;
 /** Steps of more bytes are pictures, clouds and the like: one is read for each moment. */
 const smallStep = 4096;
@@ -32,7 +32,7 @@ const smallStep = 4096;
 const longChannel = 1 << 20;
 /** A channel with its own clock needs a position for each entry. */
 const mostClocked = 1 << 23;
-/** Of a longer one without an overview, so many times are read. */
+/** How many times are read of a longer clock without an overview. */
 const sampledTimes = 129;
 
 export interface Origin {
@@ -120,7 +120,7 @@ export class OpenEpisode {
 
   /** Residuals are read whole: their bits follow dimension by dimension. */
   async #residual(residual: Residual, start: number, end: number): Promise<TypedArray> {
-    const key = `${this.handle}/${residual.block}`;
+    const key = `${this.handle}/${residual.block}/${residual.length}`;
     let values = decoded.get(key);
     if (values === undefined) {
       const size = residual.length * residual.dimensions;
@@ -161,7 +161,7 @@ export class OpenEpisode {
     const { tickHz } = timebase;
     const clock = channel.clockBlock();
     if (clock === null && (startNs === null || samplingRateHz === null)) return stepClock(length);
-    // Without a rate nobody knows where the entries are: they are spread over the episode.
+    // Without a rate, the entries are spread evenly over the episode.
     if (stored.timestamps === null && !tickHz) return regularClock(length, length / Math.max(1, this.episode.length));
     const read = (from: number, to: number) => channel.timestampsNs(from, to);
     const times = await this.#secondsOf(clock?.name ?? "", length, read);
@@ -453,7 +453,7 @@ function stepBytesOf({ length, bytes }: ChannelFacts): number {
   return length === 0 ? 0 : bytes / length;
 }
 
-/** An array that nobody else has. */
+/** A copy, which may be transferred. */
 function owned<T extends TypedArray>(values: T): T {
   return values.slice() as T;
 }

@@ -280,17 +280,19 @@ export class Library {
     let pause = seconds * 1000;
     const look = async () => {
       const started = performance.now();
-      const { files, follow } = (await this.#get("files.json")) as { files?: ServedFile[]; follow?: number | null };
-      const listed = listServed(base, token, files ?? []);
-      await this.#update(listed, rows);
-      // Another recording may begin after this one.
-      if (follow) looks = mostLooks;
-      // A large folder takes a while to list.
-      pause = (follow ?? 1) * 1000 + 10 * (performance.now() - started);
-      if (--looks > 0) next();
+      try {
+        const { files, follow } = (await this.#get("files.json")) as { files?: ServedFile[]; follow?: number | null };
+        await this.#update(listServed(base, token, files ?? []), rows);
+        // Another recording may begin after this one.
+        if (follow) looks = mostLooks;
+        // A large folder takes a while to list.
+        pause = (follow ?? 1) * 1000 + 10 * (performance.now() - started);
+      } catch {
+        // The next question may have an answer.
+      }
+      if (--looks > 0) setTimeout(look, pause);
     };
-    const next = () => setTimeout(() => void look().catch(() => {}), pause);
-    next();
+    setTimeout(look, pause);
   }
 
   /** Brings the rows up to date with a listing. `rows` are those of files, by their names. */
@@ -570,7 +572,7 @@ export class Library {
     this.#containers.delete(handle);
   }
 
-  /** Opens a file that is no episode. */
+  /** Opens a file that does not hold an episode. */
   async openContainer(number: number): Promise<OpenedContainer> {
     const reader = await openShard(await (this.#places[number] as Place).open(), options);
     const handle = this.#handles++;

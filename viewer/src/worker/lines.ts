@@ -77,7 +77,7 @@ export class Lines {
   #done = new Spans();
   #isFilling = false;
   #piece = firstPiece;
-  /** What the newest question wants, in steps; null if nobody has asked since the last piece. */
+  /** What the newest question wants, in steps; null if there was none since the last piece. */
   #wanted: [number, number] | null = null;
   #problem: unknown = null;
 

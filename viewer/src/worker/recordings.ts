@@ -4,7 +4,7 @@ import type { Listing } from "./sources";
 
 /** A recording that has not ended. */
 export interface Unfinished {
-  /** Whether its recorder still writes; null if nobody knows. */
+  /** Whether its recorder still writes; null if unknown. */
   readonly isLive: boolean | null;
   /** The name of a journal of it. */
   readonly journal: string;

@@ -25,7 +25,7 @@ export class Turns {
     this.#settled = new Promise((resolve) => {
       this.#settle = resolve;
     });
-    // Where there are no plots, nobody waits for them.
+    // Without plots, there is nothing to wait for.
     setTimeout(() => {
       if (this.#phase === "first" && this.#running === 0 && this.#waiting.length === 0) this.#next();
     }, patience);

@@ -51,10 +51,12 @@ export class DenseReader {
     const pieces: TypedArray[] = [];
     for (let number = first; number <= last; number++) {
       const from = number * group;
-      const key = `${this.prefix}/${number}`;
+      const to = Math.min(channel.length, from + group);
+      // The last group of a recording grows: an old answer must not stand for the new one.
+      const key = `${this.prefix}/${from}-${to}`;
       let values = decoded.get(key);
       if (values === undefined) {
-        values = await channel.window(from, Math.min(channel.length, from + group), options);
+        values = await channel.window(from, to, options);
         decoded.set(key, values, values.byteLength);
       }
       pieces.push(values.subarray(Math.max(0, start - from) * width, (end - from) * width) as TypedArray);

@@ -6,6 +6,7 @@
 
 import { xxh64, type Zstd } from "@shard-format/core";
 
+/** What a block holds at most, decoded. Small windows allow less. */
 const mostBlock = 128 << 10;
 /** Bits of the longest Huffman code. */
 const mostBits = 11;
@@ -108,6 +109,8 @@ class Decoder {
   readonly #out: Uint8Array;
   #done = 0;
   readonly #literals: Uint8Array;
+  /** What a block of this frame may hold, decoded and as it is stored. */
+  readonly #most: number;
   #codes: Codes | undefined;
   readonly #tables: (Table | undefined)[] = [];
   readonly #offsets = [1, 4, 8];
@@ -123,30 +126,31 @@ class Decoder {
     const head = frame[4] as number;
     const isSingle = (head & 0x20) !== 0;
     const sizeBytes = [isSingle ? 1 : 0, 2, 4, 8][head >> 6] as number;
+    const window = frame[5] as number;
+    // The window of a frame without one is its content.
+    this.#most = Math.min(mostBlock, isSingle ? size : (8 + (window & 7)) * 2 ** (7 + (window >> 3)));
     this.#at = 5 + (isSingle ? 0 : 1) + ([0, 1, 2, 4][head & 3] as number) + sizeBytes;
   }
 
   decode(): Uint8Array {
     for (let isLast = false; !isLast; ) {
-      if (this.#at > this.#input.length - room) throw damaged();
       const head = this.#number(3);
       const size = head >> 3;
       isLast = (head & 1) !== 0;
       const start = this.#done;
       const type = (head >> 1) & 3;
+      if (type === 3 || size > this.#most) throw damaged();
       if (type === 2) {
         const end = this.#at + size;
+        if (end > this.#input.length - room) throw damaged();
         this.#sequences(this.#readLiterals(end), end);
         this.#at = end;
-        if (this.#done - start > mostBlock) throw damaged();
-      } else if (type === 3 || size > this.#out.length - start) {
-        throw damaged();
-      } else if (type === 0) {
-        this.#out.set(this.#bytes(size), start);
-        this.#done += size;
+        if (this.#done - start > this.#most) throw damaged();
       } else {
+        if (size > this.#out.length - start) throw damaged();
         this.#done += size;
-        this.#out.fill(this.#number(1), start, this.#done);
+        if (type === 0) this.#out.set(this.#bytes(size), start);
+        else this.#out.fill(this.#number(1), start, this.#done);
       }
     }
     const content = this.#out.subarray(0, this.#done);
@@ -156,9 +160,7 @@ class Decoder {
   }
 
   #number(bytes: number): number {
-    let number = 0;
-    for (let i = 0; i < bytes; i++) number |= (this.#input[this.#at++] as number) << (8 * i);
-    return number;
+    return this.#bytes(bytes).reduce((number, byte, i) => number | (byte << (8 * i)), 0);
   }
 
   #bytes(count: number): Uint8Array {
@@ -180,7 +182,7 @@ class Decoder {
     const type = head & 3;
     if (type < 2) {
       const size = form === 1 ? this.#number(2) >> 4 : form === 3 ? this.#number(3) >> 4 : this.#number(1) >> 3;
-      if (size > mostBlock) throw damaged();
+      if (size > this.#most) throw damaged();
       return type === 0 ? this.#bytes(size) : this.#literals.fill(this.#number(1), 0, size).subarray(0, size);
     }
     const bits = [10, 10, 14, 18][form] as number;
@@ -192,11 +194,13 @@ class Decoder {
     const packed = (second >>> ((bits + 4) & 7)) & mask;
     this.#at += (bits + 2) >> 2;
     const last = this.#at + packed;
-    if (last > end || size > mostBlock) throw damaged();
+    if (last > end || size > this.#most) throw damaged();
     if (type === 2) this.#codes = this.#readCodes();
     if (form === 0) {
       this.#stream(this.#at, last, 0, size);
     } else {
+      // Each stream but the last has a quarter of the literals, rounded up.
+      if (size < 6) throw damaged();
       const sizes = [this.#number(2), this.#number(2), this.#number(2)];
       const part = (size + 3) >> 2;
       for (let i = 0; i < 4; i++) {
@@ -260,8 +264,9 @@ class Decoder {
     for (const weight of weights) sum += (1 << weight) >> 1;
     const log = 32 - Math.clz32(sum);
     const left = (1 << log) - sum;
-    if (log > mostBits || sum === 0 || (left & (left - 1)) !== 0) throw damaged();
     weights.push(32 - Math.clz32(left));
+    // Two codes at least have all bits.
+    if (sum === 0 || log > mostBits || (left & (left - 1)) !== 0 || !weights.includes(1)) throw damaged();
     const symbols = new Uint16Array(1 << log);
     let at = 0;
     for (let weight = 1; weight <= log; weight++) {

@@ -100,7 +100,7 @@ describe.skipIf(hasNoBrowser)("keys and mouse", () => {
   });
 
   test("two fingers zoom, also on two plots: what is between them stays there, and the cursor where it is", async () => {
-    const [upper, lower] = ["signal/joint_pos", "action/ctrl"].map((key) =>
+    const [upper, lower] = ["signal/gripper", "action/ctrl"].map((key) =>
       page.locator(`[data-panel='${key}'] .panel-body`),
     );
     await lower?.scrollIntoViewIfNeeded();

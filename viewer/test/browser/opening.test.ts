@@ -97,7 +97,41 @@ describe.skipIf(hasNoBrowser)("opening", () => {
       { name: "notes.txt", bytes: new TextEncoder().encode("some notes of mine, which are no episode") },
       { name: "more.txt", bytes: new TextEncoder().encode("more") },
     ]);
-    await expect.poll(() => page.locator(".problem p").first().textContent()).toContain("not a Shard file");
+    await expect.poll(() => page.locator(".problem p").first().textContent()).toContain("wshard convert DATASET");
+    expect(watched.errors).toEqual([]);
+  });
+
+  test("a worker that fails is replaced: the page says so, and goes on at the same place", async () => {
+    await page.goto(fileAddress());
+    await choose(page, [{ name: "reach.wshard", bytes: await encoded(reaching()) }]);
+    await drawn(page, "signal/joint_pos");
+    await page.keyboard.press("End");
+    await page.workers()[0]?.evaluate(() => {
+      setTimeout(() => {
+        throw new Error("no more memory");
+      });
+    });
+    const banner = page.locator(".banner");
+    expect(await banner.textContent()).toContain("The part of the page that reads files has stopped");
+    expect(await page.locator("h1").textContent()).toBe("reach_001");
+    await banner.getByRole("button", { name: "Open it again" }).click();
+    await banner.waitFor({ state: "detached" });
+    expect(await drawn(page, "signal/joint_pos")).toContain("(step 150)");
+    await expect.poll(() => page.locator(".time-cursor").getAttribute("aria-valuenow")).toBe("199");
+    expect(page.workers()).toHaveLength(1);
+    expect(watched.errors.filter((one) => !one.includes("no more memory"))).toEqual([]);
+  });
+
+  test("what was opened last is shown, however late the answers about something else come", async () => {
+    server.files.set("other.wshard", inMemory(await encoded(reaching(50, { id: "other" }))));
+    await page.goto(`${server.origin}/viewer.html`);
+    for (const name of ["other", "reach"]) {
+      await page.locator("#address").fill(`files/${name}.wshard`);
+      await page.keyboard.press("Enter");
+    }
+    await expect.poll(() => page.locator("h1").textContent()).toBe("reach_001");
+    expect(await page.locator(".problem").count()).toBe(0);
+    expect(await page.locator(".busy").count()).toBe(0);
     expect(watched.errors).toEqual([]);
   });
 
@@ -119,7 +153,7 @@ describe.skipIf(hasNoBrowser)("opening", () => {
 
   test.each([
     ["auth", "asks for a password"],
-    ["ranges", "needs range requests"],
+    ["ranges", "sends only whole files"],
     ["expose", "hides the header Content-Range"],
     ["cors", "Access-Control-Allow-Origin"],
   ] as const)("where the server does not help (%s), the page says what to do", async (fault, said) => {

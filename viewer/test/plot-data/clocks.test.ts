@@ -6,10 +6,8 @@ import {
   regularClock,
   sampledClock,
   secondsClock,
-  secondsSince,
   stepAt,
   stepClock,
-  timestampClock,
   usualGap,
 } from "../../src/plot-data/clocks";
 
@@ -63,24 +61,9 @@ describe("a clock", () => {
     );
   });
 
-  test("of timestamps keeps every nanosecond for 25 days, although those since 1970 do not fit into a double", () => {
-    const origin = 1_790_000_000_123_456_789n;
-    const days = 25n * 86_400n * 1_000_000_000n;
-    fc.assert(
-      fc.property(fc.bigInt({ min: -days, max: days }), (nanoseconds) => {
-        const seconds = secondsSince(origin + nanoseconds, origin);
-        expect(BigInt(Math.round(seconds * 1e9))).toBe(nanoseconds);
-      }),
-    );
-    expect(secondsSince(2n ** 63n - 1n, -(2n ** 63n))).toBeCloseTo(18446744073.709553, 5);
-    const clock = timestampClock(BigInt64Array.of(origin, origin + 1n, origin + 20_000_000n), origin);
-    expect([0, 1, 2].map(clock.at)).toEqual([0, 1e-9, 0.02]);
-    expect(clock.index(1e-9)).toBe(1);
-  });
-
-  test("that runs backwards says how often, and stays in order", () => {
+  test("that runs backwards stays in order", () => {
     const clock = secondsClock(Float64Array.of(0, 1, 0.5, Number.NaN, 2));
-    expect([clock.backwards, [0, 1, 2, 3, 4].map(clock.at)]).toEqual([2, [0, 1, 1, 1, 2]]);
+    expect([0, 1, 2, 3, 4].map(clock.at)).toEqual([0, 1, 1, 1, 2]);
     expect([clock.index(1), stepAt(clock, 1), clock.index(1.5)]).toEqual([1, 3, 4]);
   });
 

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type Clock, regularClock, secondsClock, stepClock } from "../../src/plot-data/clocks";
-import { columns, infinities, toPlot, valueRange } from "../../src/plot-data/columns";
+import { columns, infinities, valueRange } from "../../src/plot-data/columns";
 import { Extent, MINUS, MISSING, PLUS, UNREAD } from "../../src/plot-data/extent";
 import { type Line, Pyramid, reduceRange } from "../../src/plot-data/pyramid";
 import { type Numbers, samplesOf, valueAt } from "../../src/plot-data/samples";
@@ -199,48 +199,5 @@ describe("a pyramid", () => {
         expect(extent.flags & inside.flags).toBe(inside.flags);
       }),
     );
-  });
-});
-
-describe("lines joined for uPlot", () => {
-  test("share one x axis although their clocks differ", () => {
-    const a = columns(lineOf(Float32Array.of(1, 2, 3)), stepClock(3), { from: 0, to: 2, width: 50 });
-    const b = columns(lineOf(Float32Array.of(7, Number.NaN)), secondsClock(Float64Array.of(0.5, 2)), {
-      from: 0,
-      to: 2,
-      width: 50,
-    });
-    expect(toPlot([a, b])).toEqual([
-      [0, 0.5, 1, 2],
-      [1, undefined, 2, 3],
-      [undefined, 7, undefined, null],
-    ]);
-  });
-
-  test("have the minimum and the maximum of each column, and break where a column has no finite value", () => {
-    const list = Float32Array.from({ length: 30 }, (_, i) => (i >= 10 && i < 20 ? Number.NaN : i));
-    const [x, y] = toPlot([columns(lineOf(list), stepClock(30), { from: 0, to: 30, width: 3 })]);
-    expect(x).toEqual([2.5, 7.5, 12.5, 17.5, 22.5, 27.5]);
-    expect(y).toEqual([0, 9, null, null, 20, 29]);
-  });
-
-  test("do not break where a column has no sample", () => {
-    const seconds = Float64Array.from({ length: 40 }, (_, i) => (i < 20 ? 0 : 2) + i / 1000);
-    const [, y] = toPlot([columns(lineOf(new Float32Array(40)), secondsClock(seconds), { from: 0, to: 3, width: 3 })]);
-    expect(y).toEqual([0, 0, undefined, undefined, 0, 0]);
-  });
-
-  test("draw the last of several samples that were taken at one time", () => {
-    const a = columns(lineOf(Float32Array.of(1, 2, 3)), secondsClock(Float64Array.of(0, 1, 1)), {
-      from: 0,
-      to: 2,
-      width: 9,
-    });
-    const b = columns(lineOf(Float32Array.of(5, 6, 7)), stepClock(3), { from: 0, to: 2, width: 9 });
-    expect(toPlot([a, b])).toEqual([
-      [0, 1, 2],
-      [1, 3, undefined],
-      [5, 6, 7],
-    ]);
   });
 });

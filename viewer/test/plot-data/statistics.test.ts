@@ -1,9 +1,9 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { codeColour, colourIndex, colourMaps, colourTable, paint } from "../../src/plot-data/colours";
-import { band, errors, metrics } from "../../src/plot-data/metrics";
+import { metrics } from "../../src/plot-data/metrics";
 import { project } from "../../src/plot-data/pca";
-import { samplesOf, valueAt } from "../../src/plot-data/samples";
+import { samplesOf } from "../../src/plot-data/samples";
 import { codeCounts, histogram, quantiles, summarize } from "../../src/plot-data/summary";
 
 const samples = (...values: number[]) => samplesOf(Float64Array.from(values));
@@ -70,20 +70,6 @@ describe("the metrics of a prediction", () => {
   test("compare pairs of steps of two clocks", () => {
     const found = metrics(samples(1, 2, 3), { mean: samples(2, 3, 9) }, 1, 3, Int32Array.of(0, -1));
     expect(found).toMatchObject({ count: 1, leftOut: 1, mae: 0 });
-  });
-
-  test("come with a band and with errors for the plot", () => {
-    const prediction = {
-      mean: samplesOf(Float32Array.of(1, 2), { first: 1 }),
-      std: samplesOf(Float32Array.of(1, 3), { first: 1 }),
-    };
-    const { lower, upper } = band(prediction, 2);
-    expect([1, 2].map((step) => [valueAt(lower, step), valueAt(upper, step)])).toEqual([
-      [-1, 3],
-      [-4, 8],
-    ]);
-    const error = errors(samples(0, Infinity, 5), prediction.mean);
-    expect([0, 1, 2, 3].map((step) => valueAt(error, step))).toEqual([Number.NaN, Number.NaN, -3, Number.NaN]);
   });
 });
 

@@ -2,10 +2,11 @@
 
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
-import { useAnswer, useEntryAt, useWindow } from "../../model/hooks";
+import { useAnswer, useEntryAt, useSlowly, useWindow } from "../../model/hooks";
 import { shown } from "../../ui/escape";
 import { value as numberText } from "../../ui/format";
 import type { Panel, PanelProps } from "../panel";
+import { dimensionNames } from "../series/parts";
 import { words } from "./words";
 import "./actions.css";
 
@@ -35,10 +36,11 @@ export function place(value: number, min: number, max: number): number {
 function Actions({ episode, subject, view, height, report }: PanelProps): JSX.Element {
   const { channel } = subject;
   const dims = Array.from({ length: Math.min(mostBars, channel.dimensions) }, (_, dimension) => dimension);
+  const names = dimensionNames(channel);
   const cursor = view.cursor.value;
   const entry = useEntryAt(episode, channel.key, cursor) ?? -1;
   const { value: window, error } = useWindow(episode, channel.key, Math.max(0, entry), entry + 1);
-  const arrived = episode.reads.arrived(channel.key).value;
+  const arrived = useSlowly(episode.reads.arrived(channel.key).value);
   const extents = useAnswer(
     (options) => episode.reads.extent(channel.key, dims, options),
     [episode, channel.key, arrived],
@@ -73,7 +75,7 @@ function Actions({ episode, subject, view, height, report }: PanelProps): JSX.El
           const other = Number(others?.[dimension] ?? Number.NaN);
           return (
             <li key={dimension}>
-              <span class="bars-name">{words.dimension(dimension)}</span>
+              <span class="bars-name">{shown(names[dimension] ?? "")}</span>
               <span class="bars-track" aria-hidden="true">
                 <i
                   class="bars-bar"

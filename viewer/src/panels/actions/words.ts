@@ -5,5 +5,4 @@ export const words = {
   predicted: (model: string) => (model === "" ? "prediction" : model),
   summary: (count: number, entry: number) => `${count} values at step ${entry}.`,
   more: (count: number) => `${count} more dimensions`,
-  dimension: (dimension: number) => `[${dimension}]`,
 } as const;

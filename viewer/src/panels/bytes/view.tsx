@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { useAnswer } from "../../model/hooks";
 import type { ReadOptions } from "../../model/reads";
+import { shown } from "../../ui/escape";
 import { count as countText } from "../../ui/format";
 import { hexLines, lineLength, parseOffset } from "./hex";
 import { words } from "./words";
@@ -63,7 +64,7 @@ export function HexView({ name, size, read, lines = 16 }: Props): JSX.Element {
           {words.decoded(countText(start), countText(end - 1), countText(size))}
         </span>
       </form>
-      {error && <p class="hex-problem">{error.message}</p>}
+      {error && <p class="hex-problem">{shown(error.message)}</p>}
       {/* A block that may be wider than its panel is scrolled with the keyboard, too. */}
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: see above */}
       <pre tabIndex={0}>

@@ -7,6 +7,7 @@ import type { ChannelFacts } from "../../model/facts";
 import { useAnswer, useColumns, useEntryAt, useWindow } from "../../model/hooks";
 import { valueRange } from "../../plot-data/columns";
 import { colour } from "../../ui/colours";
+import { shown } from "../../ui/escape";
 import { value as numberText } from "../../ui/format";
 import { clipped, drawAxis, plotArea, type Scene, TimeCanvas } from "../../ui/time-canvas";
 import { gutter, type Panel, type PanelProps } from "../panel";
@@ -58,7 +59,7 @@ function Ends({ episode, subject, view, width, height, settings, change, report 
   const returnAt = returns && near && restValues ? returns.exact(restValues, near.from).at(-1) : undefined;
 
   const wanted = settings["as"] === "bars" || settings["as"] === "line" ? settings["as"] : null;
-  const shown = wanted ?? (range.end - range.start <= columnsWide / 4 ? "bars" : "line");
+  const form = wanted ?? (range.end - range.start <= columnsWide / 4 ? "bars" : "line");
 
   const summary = words.summary(
     Math.round(range.start),
@@ -90,11 +91,11 @@ function Ends({ episode, subject, view, width, height, settings, change, report 
     if (line && hasReward) {
       const [low, high] = valueRange([line]) ?? [0, 1];
       const plot = plotArea(top, middle, Math.min(0, low), Math.max(0, high));
-      drawAxis(scene, plot, reward?.unit || words.reward);
+      drawAxis(scene, plot, shown(reward?.unit || words.reward));
       const zero = plot.y(0);
       const ink = colour("--series-0");
       clipped(scene, top, middle, () => {
-        if (shown === "bars") {
+        if (form === "bars") {
           context.fillStyle = ink;
           const step = Math.abs(x(1) - x(0));
           const wide = line.original ? Math.min(18, Math.max(1, step * 0.62)) : 1;
@@ -153,7 +154,7 @@ function Ends({ episode, subject, view, width, height, settings, change, report 
             <>
               <span class="ends-item">
                 <i class="ends-mark ends-reward" /> {words.reward}{" "}
-                <b>{Number.isNaN(value) && entry < 0 ? "–" : numberText(value)}</b> {reward?.unit}
+                <b>{Number.isNaN(value) && entry < 0 ? "–" : numberText(value)}</b> {shown(reward?.unit ?? "")}
               </span>
               {returns && (
                 <span class="ends-item">
@@ -182,7 +183,7 @@ function Ends({ episode, subject, view, width, height, settings, change, report 
         {hasReward && (
           <label class="ends-shape">
             <span class="hidden">{words.shape}</span>
-            <select value={shown} onChange={(event) => change({ ...settings, as: event.currentTarget.value })}>
+            <select value={form} onChange={(event) => change({ ...settings, as: event.currentTarget.value })}>
               <option value="line">{words.line}</option>
               <option value="bars">{words.bars}</option>
             </select>
@@ -195,7 +196,7 @@ function Ends({ episode, subject, view, width, height, settings, change, report 
         height={Math.max(20, height - legendHeight)}
         label={summary}
         draw={draw}
-        inputs={[line, returns, returns?.length, shown, terminatedAt, truncatedAt]}
+        inputs={[line, returns, returns?.length, form, terminatedAt, truncatedAt]}
       />
     </div>
   );

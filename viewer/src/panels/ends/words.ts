@@ -10,7 +10,6 @@ export const words = {
   shape: "Reward as",
   total: "in all",
   noReward: "This episode has no reward.",
-  tooLong: "The episode is too long for a cumulative return.",
   reading: (share: number) => `reading, ${Math.floor(share * 100)} %`,
   notNumbers: (count: number) => `${count.toLocaleString("en")} rewards are not finite and count as 0`,
   summary: (from: number, to: number, total: string, ends: string) =>

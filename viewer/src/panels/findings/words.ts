@@ -8,7 +8,6 @@ export const words = {
   doctor: "The doctor checked the whole file.",
   noDoctor: "For all checks, run “wshard doctor” on the file.",
   unchecked: (count: number, size: string) => `Check ${count} more ${count === 1 ? "channel" : "channels"} (${size})`,
-  steps: (count: number) => `${count.toLocaleString("en")} times`,
   at: (step: string) => `step ${step}`,
   summary: (errors: number, warnings: number, notes: number) =>
     `${errors} errors, ${warnings} warnings, ${notes} notes.`,

@@ -1,6 +1,6 @@
 import type { JsonObject } from "@shard-format/core";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { useAnswer } from "../../model/hooks";
+import { useAnswer, useSlowly } from "../../model/hooks";
 import type { Columns } from "../../model/reads";
 import { colourMaps } from "../../plot-data/colours";
 import { Extent } from "../../plot-data/extent";
@@ -37,7 +37,7 @@ export function Heatmap({ episode, subject, view, width, height, settings, chang
   const map = colourMaps.find((one) => one === settings["map"]) ?? "viridis";
   const kind: Kind = kinds.find((one) => one === settings["cells"]) ?? "both";
   const rangeKind = rangeKinds.find((one) => one === settings["range"]) ?? "all";
-  const arrived = episode.reads.arrived(channel.key).value;
+  const arrived = useSlowly(episode.reads.arrived(channel.key).value);
   const fits = dimensions <= mostDimensions;
   const answer = useAnswer<Columns>(
     (options) => (fits ? episode.reads.columns(channel.key, dims, range, inner.width, options) : null),

@@ -4,7 +4,7 @@ export const words = {
   range: "Range",
   ranges: { all: "All values", visible: "Visible", rows: "Each dimension" },
   cells: "Cells",
-  kinds: { both: "Extremes", largest: "Largest", least: "Least" },
+  kinds: { both: "Extremes", largest: "Maximum", least: "Minimum" },
   reading: (percent: string) => `reading, ${percent}`,
   shared: (count: number) => `${count} dimensions in a row`,
   dimension: (dimension: number) => `dimension ${dimension}`,

@@ -121,7 +121,7 @@ export function Image({ episode, subject, view, width, height, settings, change,
       if (!context) return;
       const wantsTruth = mode !== "prediction";
       const wantsPrediction = mode !== "truth" && prediction !== undefined;
-      /** The entry at the cursor; −1: there is none yet. null: nobody knows. */
+      /** The entry at the cursor; −1 if there is none yet, null if it is not known. */
       const entryOf = (one: Source, at: EntryAt | null | undefined) =>
         at ? at(one.picture.count > 1 ? position - ahead : position) : null;
       const [first, second] = [
@@ -261,6 +261,9 @@ export function Image({ episode, subject, view, width, height, settings, change,
           }}
           onPointerUp={() => {
             if (drag.current?.divides) set({ split: Number(divider.value.toFixed(3)) });
+            drag.current = null;
+          }}
+          onPointerCancel={() => {
             drag.current = null;
           }}
           onPointerLeave={() => {

@@ -47,7 +47,7 @@ export class Painter {
   /** The range of all parts of the channel that were shown: reading all of it would take too long. */
   private grown: Range | null = null;
   private readonly parts = new Set<string>();
-  private compared: { readonly a: TypedArray; readonly b: TypedArray; readonly error: Float32Array } | null = null;
+  private compared: { readonly inputs: readonly unknown[]; readonly error: Float32Array } | null = null;
 
   /** The part of the picture from the left up to `split` shows the truth, the rest the prediction. */
   drawBoth(
@@ -79,11 +79,11 @@ export class Painter {
   /** How far each pixel of the prediction is from the truth. */
   drawDifference(context: CanvasRenderingContext2D, place: Place, a: Shown, b: Shown, style: Style): Range {
     const [truth, prediction] = [valuesOf(a, style), valuesOf(b, style)];
-    if (this.compared?.a !== a.values || this.compared.b !== b.values) {
-      const error = differences(truth, a.picture, prediction, b.picture, style.none);
-      this.compared = { a: a.values, b: b.values, error };
+    const inputs = [a.values, b.values, style.ahead, style.none];
+    if (!inputs.every((one, at) => one === this.compared?.inputs[at])) {
+      this.compared = { inputs, error: differences(truth, a.picture, prediction, b.picture, style.none) };
     }
-    const { error } = this.compared;
+    const { error } = this.compared as { error: Float32Array };
     const range = { min: 0, max: frameRange(error).max || 1 };
     const look: Look = { map: "viridis", range, none: undefined };
     const { difference } = this.layers;

@@ -29,7 +29,7 @@ function saysChannelFirst(row: JsonObject): boolean {
 
 const planes = (size: number | undefined) => size === 1 || size === 3 || size === 4;
 
-/** The picture that an entry is; null if its shape is none. `guess` tells channel-first shapes nobody described. */
+/** The picture that an entry is; null if its shape is not that of a picture. `guess`: the description does not say that colours come first. */
 export function pictureOf(facts: ChannelFacts): (Picture & { guess: boolean }) | null {
   const shape = facts.horizon === null ? facts.shape : facts.shape.slice(1);
   const count = facts.horizon ?? 1;

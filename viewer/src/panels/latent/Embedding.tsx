@@ -168,7 +168,7 @@ async function inWorker(values: TypedArray, width: number, signal: AbortSignal |
   const worker = startWorker("project");
   try {
     return await new Promise((resolve, reject) => {
-      signal?.addEventListener("abort", () => reject(new DOMException("nobody waits any longer", "AbortError")));
+      signal?.addEventListener("abort", () => reject(new DOMException("cancelled", "AbortError")));
       worker.onmessage = ({ data }: MessageEvent<Projection>) => resolve(data);
       worker.onerror = () => reject(new Error(words.failed));
       worker.postMessage({ values, width });

@@ -9,7 +9,7 @@ export const words = {
   book: "Book",
   code: (code: string) => `code ${code}`,
   used: (codes: string, steps: string) => `${codes} codes in ${steps} steps`,
-  effective: (number: string) => `as varied as ${number} equally frequent ones`,
+  effective: (number: string) => `as varied as ${number} equally frequent codes`,
   effectiveHint: "The perplexity of the visible codes: far below the size of the codebook, most codes are unused.",
   more: (codes: string) => `${codes} more`,
   next: "Click: the next step with this code",

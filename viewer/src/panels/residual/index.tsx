@@ -78,7 +78,12 @@ function Residual({ episode, subject, view, width, height, settings, change, rep
     const code = value.codes[(cursor - value.start) * dimensions + dimension];
     const scale = scaleAt(value.scales.scales, value.scales.window, dimensions, cursor, dimension);
     if (code !== undefined)
-      readout = words.atCursor(numberText(code), numberText(scale), numberText(code * scale), subject.channel.unit);
+      readout = words.atCursor(
+        numberText(code),
+        numberText(scale),
+        numberText(code * scale),
+        shown(subject.channel.unit),
+      );
   }
 
   return (
@@ -189,7 +194,7 @@ function drawResidual(
           if (code === 0) continue;
           const size = isSigns ? 1 : Math.abs(code) / 127;
           const at = x(value.start + step) - wide / 2;
-          // A peak stands above the middle and a dip below it: nobody needs to tell two colours apart.
+          // A peak stands above the middle and a dip below it, so they differ by more than colour.
           context.fillStyle = code > 0 ? up : down;
           const tall = Math.max(1, (size * inner) / 2);
           context.fillRect(at, code > 0 ? middle - tall : middle, wide, tall);

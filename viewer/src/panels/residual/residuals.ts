@@ -83,7 +83,7 @@ export function compareCodes(
     const value = values[i] as number;
     if (!Number.isFinite(scale) || !Number.isFinite(value)) continue;
     compared++;
-    // The last bit of a double is nobody's error.
+    // Rounding of the last bit is not an error.
     const isNear = Math.abs((codes[i] as number) * scale - value) <= Math.abs(scale) / 2 + 1e-9 * Math.abs(value);
     if (isNear) agreeing++;
     else differs[i] = 1;

@@ -61,6 +61,8 @@ function stripsHeight(...keys: readonly (string | null)[]): number {
 
 /** What is drawn of one moment: all lines of one range. */
 interface Drawn {
+  /** The dimensions of the lines. */
+  readonly dims: readonly number[];
   readonly truth: Columns;
   readonly prediction: Columns | null;
   readonly upper: Columns | null;
@@ -95,7 +97,7 @@ function Series({ episode, subject, view, width, height, settings, change, repor
         key === null ? null : episode.reads.columns(key, dims, range, wide, options);
       const keys = [wanted.truth, wanted.prediction, wanted.upper, wanted.lower, wanted.error, wanted.other];
       const [truth, prediction, upper, lower, strip, other] = await Promise.all(keys.map(ask));
-      return { truth: truth as Columns, prediction, upper, lower, error: strip, other } as Drawn;
+      return { dims, truth: truth as Columns, prediction, upper, lower, error: strip, other } as Drawn;
     },
     [episode, ...Object.values(wanted), dims.join(), range.start, range.end, wide, arrived],
   );
@@ -108,19 +110,20 @@ function Series({ episode, subject, view, width, height, settings, change, repor
   // Bands cost most where frames are slow: they are left out while the range moves.
   const slow = useSlowFrames(view.isMoving.value);
   const plots = useMemo(
-    () => (drawn === undefined ? [] : groups.map((group) => plotOf(channel, group, dims, drawn, fan))),
+    () => (drawn === undefined ? [] : groups.map((group) => plotOf(channel, group, drawn, fan))),
     [drawn, fan, dims.join(), shownTheme],
   );
   const strips = useMemo(() => {
-    const names = namesOf(channel, dims);
+    const of = drawn?.dims ?? [];
+    const names = namesOf(channel, of);
     const linesOf = (found: Columns | null | undefined) =>
-      found?.lines.map((line, at) => ({ line, colour: seriesColour(dims[at] ?? 0), name: names[at] })) ?? [];
+      found?.lines.map((line, at) => ({ line, colour: seriesColour(of[at] ?? 0), name: names[at] })) ?? [];
     const [errors, others] = [linesOf(drawn?.error), linesOf(drawn?.other)];
     return [
       { name: words.error, lines: errors, y: around(extentOf(errors.map(({ line }) => line))) },
       { name: shown(parts.uncertainty?.name ?? ""), lines: others, y: extentOf(others.map(({ line }) => line)) },
     ].filter(({ lines }) => lines.length > 0);
-  }, [drawn, dims.join(), shownTheme]);
+  }, [drawn, shownTheme]);
   const linked = chosen.y === "linked" ? wholeExtent(plots) : null;
   const fixed = chosen.y === "fixed" ? chosen.fixed : null;
   const each = Math.max(
@@ -225,20 +228,14 @@ interface Drawing {
 
 const noBands: readonly PlotBand[] = [];
 
-function plotOf(
-  channel: ChannelFacts,
-  group: readonly number[],
-  dims: readonly number[],
-  drawn: Drawn,
-  fan: Fan | undefined,
-): Drawing {
+function plotOf(channel: ChannelFacts, group: readonly number[], drawn: Drawn, fan: Fan | undefined): Drawing {
   const isStepped = !channel.dtype.includes("f");
   const bands: PlotBand[] = [];
   const names = namesOf(channel, group);
   const truths: PlotLine[] = [];
   const predictions: PlotLine[] = [];
   for (const [number, dim] of group.entries()) {
-    const at = dims.indexOf(dim);
+    const at = drawn.dims.indexOf(dim);
     const colour = seriesColour(dim);
     const [upper, lower] = [drawn.upper?.lines[at], drawn.lower?.lines[at]];
     if (upper !== undefined && lower !== undefined) bands.push({ upper, lower, colour });
@@ -310,7 +307,8 @@ function statusOf(
   );
   const parts = [words.summary(name, range[0] ?? "", range[1] ?? "")];
   for (const [at, line] of truth.lines.slice(0, 8).entries()) {
-    parts.push(extremes(channel.dimensions === 1 ? name : shown(names[at] ?? ""), [line]) ?? words.nothing);
+    const dim = drawn.dims[at] ?? 0;
+    parts.push(extremes(channel.dimensions === 1 ? name : shown(names[dim] ?? ""), [line]) ?? words.nothing);
   }
   if (drawn.error) parts.push(extremes(words.error, drawn.error.lines) ?? "");
   if (fan !== undefined) parts.push(words.forecast(fan.steps, fan.from));

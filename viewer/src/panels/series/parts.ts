@@ -54,7 +54,7 @@ export interface Parts {
   readonly upper: string | null;
   readonly lower: string | null;
   readonly error: string | null;
-  /** An uncertainty that is no band: a line of its own. */
+  /** An uncertainty without a band: a line of its own. */
   readonly other: string | null;
 }
 

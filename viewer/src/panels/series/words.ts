@@ -4,7 +4,7 @@ export const words = {
   band: "Uncertainty",
   bandOf: (k: number) => `± ${k} std`,
   edges: (name: string) => `band ${name}`,
-  /** Of an uncertainty that is no band. */
+  /** An uncertainty without a band. */
   other: (name: string) => `${name} as a line`,
   noBand: "no band",
   yAxis: "Vertical axis",

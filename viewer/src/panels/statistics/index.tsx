@@ -6,8 +6,10 @@ import { useAnswer } from "../../model/hooks";
 import type { Range } from "../../model/reads";
 import { type Numbers, samplesOf } from "../../plot-data/samples";
 import { type Histogram, histogram, quantiles, type Summary, summarize } from "../../plot-data/summary";
+import { shown } from "../../ui/escape";
 import { count as countText, value as numberText } from "../../ui/format";
 import type { Panel, PanelProps } from "../panel";
+import { dimensionNames } from "../series/parts";
 import { pieces } from "./pieces";
 import { words } from "./words";
 import "../../ui/no-time.css";
@@ -69,9 +71,10 @@ function Statistics({ episode, subject, view, height, report }: PanelProps): JSX
         histogram: histogram(samples, bins, summary.min, summary.max),
       });
     }
-    return { rows, steps, all: Math.max(0, stop - first), first, stop };
+    return { rows, steps, all: Math.max(0, stop - first), isSelection: selection !== null, start, end };
   }
 
+  const names = dimensionNames(channel);
   const summary = words.summary(value?.steps ?? 0, channel.dimensions);
   const isPart = value !== undefined && value.steps < value.all;
   const note = value === undefined ? words.reading : isPart ? words.part(value.steps, value.all) : "";
@@ -92,9 +95,9 @@ function Statistics({ episode, subject, view, height, report }: PanelProps): JSX
       {value && value.steps > 0 && (
         <table>
           <caption>
-            {selection === null ? words.visible : words.selection}:{" "}
-            {words.caption(countText(Math.ceil(range?.start ?? 0)), countText(Math.floor(range?.end ?? 0)))}
-            {channel.unit !== "" && ` · ${channel.unit}`}
+            {value.isSelection ? words.selection : words.visible}:{" "}
+            {words.caption(countText(Math.ceil(value.start)), countText(Math.floor(value.end)))}
+            {channel.unit !== "" && ` · ${shown(channel.unit)}`}
           </caption>
           <thead>
             <tr>
@@ -113,7 +116,7 @@ function Statistics({ episode, subject, view, height, report }: PanelProps): JSX
           </thead>
           <tbody>
             {value.rows.map((row, dimension) => (
-              <StatisticsRow key={dimension} row={row} dimension={dimension} />
+              <StatisticsRow key={dimension} row={row} dimension={dimension} name={shown(names[dimension] ?? "")} />
             ))}
           </tbody>
         </table>
@@ -123,25 +126,24 @@ function Statistics({ episode, subject, view, height, report }: PanelProps): JSX
   );
 }
 
-function StatisticsRow({ row, dimension }: { row: Row; dimension: number }): JSX.Element {
+function StatisticsRow({ row, dimension, name }: { row: Row; dimension: number; name: string }): JSX.Element {
   const { summary, quantiles: [low, median, high] = [], histogram: bars } = row;
   const notFinite = summary.missing + summary.plusInfinite + summary.minusInfinite;
   const cells = [summary.mean, summary.std, summary.min, low, median, high, summary.max];
   return (
     <tr>
       <th scope="row">
-        <i style={{ background: `var(--series-${dimension % 8})` }} aria-hidden="true" />[{dimension}]
+        <i style={{ background: `var(--series-${dimension % 8})` }} aria-hidden="true" />
+        {name}
       </th>
       <td>
         {summary.constant ? (
           <span class="badge warn">{words.constant}</span>
         ) : (
-          <Bars bars={bars} dimension={dimension} />
+          <Bars bars={bars} dimension={dimension} name={name} />
         )}
       </td>
       {cells.map((cell, at) => (
-        // The columns have an order of their own.
-        // biome-ignore lint/suspicious/noArrayIndexKey: see above
         <td key={at} class="statistics-number">
           {cell === undefined || Number.isNaN(cell) ? "–" : numberText(cell)}
         </td>
@@ -151,14 +153,22 @@ function StatisticsRow({ row, dimension }: { row: Row; dimension: number }): JSX
   );
 }
 
-function Bars({ bars: { counts, min, max }, dimension }: { bars: Histogram; dimension: number }): JSX.Element {
+function Bars({
+  bars: { counts, min, max },
+  dimension,
+  name,
+}: {
+  bars: Histogram;
+  dimension: number;
+  name: string;
+}): JSX.Element {
   const most = counts.reduce((found, count) => Math.max(found, count), 1);
   const path = Array.from(counts, (count, at) => {
     // What is there at all is seen.
     const tall = count === 0 ? 0 : Math.max(1.2, (count / most) * 28);
     return `M${at * 3} 28v${-tall}h2.4v${tall}z`;
   }).join("");
-  const label = words.histogramOf(dimension, numberText(min), numberText(max));
+  const label = words.histogramOf(name, numberText(min), numberText(max));
   return (
     <svg width="120" height="28" viewBox="0 0 120 28" role="img" aria-label={label}>
       <path d={path} fill={`var(--series-${dimension % 8})`} />

@@ -27,7 +27,7 @@ export function rowsOf(spans: readonly Interval[]): { rows: Int32Array; count: n
   for (const at of order) {
     const { start, end } = spans[at] as Interval;
     let row = ends.findIndex((last) => last <= start);
-    // Beyond some rows nobody could read them: they share the last one.
+    // Rows beyond these would be too low to read: all further spans share the last one.
     if (row < 0) row = ends.length < 64 ? ends.push(-Infinity) - 1 : 63;
     ends[row] = Math.max(ends[row] as number, end);
     rows[at] = row;
