@@ -37,6 +37,8 @@ interface PlotProps {
 const edge = 6;
 /** Samples are marked where they are at least so far apart. */
 const apart = 10;
+/** Points that are stroked together. Without a graphics processor, a path of 2000 steep points takes 36 ms, and pieces of it 2. */
+const together = 8;
 
 export function Plot({ view, lines, bands, y, width, height, label }: PlotProps) {
   const draw = (scene: Scene) => {
@@ -80,28 +82,42 @@ export function drawLine(
   { y }: Area,
   { line, colour, isDashed, isForecast, isStepped }: PlotLine,
 ): void {
+  const dash = isForecast ? [2.5, 2.5] : isDashed ? [5, 4] : [];
   context.strokeStyle = context.fillStyle = colour;
   context.lineWidth = isForecast ? 2.5 : 1.5;
   context.lineJoin = "round";
-  context.setLineDash(isForecast ? [2.5, 2.5] : isDashed ? [5, 4] : []);
-  context.beginPath();
+  // Round ends hide where two pieces meet. They would fill the gaps of a dashed line.
+  context.lineCap = dash.length > 0 ? "butt" : "round";
+  context.setLineDash(dash);
   const alone: number[] = [];
   for (const run of runs(line)) {
     if (run.length === 1 && line.original) alone.push(run[0] as number);
-    let before = Number.NaN;
+    let [points, length, left, before] = [0, 0, 0, Number.NaN];
+    const to = (right: number, now: number) => {
+      if (points > 0) {
+        context.lineTo(right, now);
+        length += Math.hypot(right - left, now - before);
+      }
+      if (points++ % together === 0) {
+        context.stroke();
+        context.beginPath();
+        context.moveTo(right, now);
+        context.lineDashOffset = length;
+      }
+      [left, before] = [right, now];
+    };
+    context.beginPath();
     for (const at of run) {
       const place = x(line.x[at] as number);
       const [low, high] = [y(line.min[at] as number), y(line.max[at] as number)];
-      if (Number.isNaN(before)) context.moveTo(place, low);
-      else if (isStepped && line.original) context.lineTo(place, before);
+      if (isStepped && line.original && points > 0) to(place, before);
       // The end of the column that is nearer comes first.
-      const isLowFirst = Number.isNaN(before) || Math.abs(before - low) <= Math.abs(before - high);
-      context.lineTo(place, isLowFirst ? low : high);
-      if (low !== high) context.lineTo(place, isLowFirst ? high : low);
-      before = isLowFirst ? high : low;
+      const isLowFirst = !(Math.abs(before - low) > Math.abs(before - high));
+      to(place, isLowFirst ? low : high);
+      if (low !== high) to(place, isLowFirst ? high : low);
     }
+    context.stroke();
   }
-  context.stroke();
   context.setLineDash([]);
   const [first, second] = [line.x[0] as number, line.x[1] as number];
   const isSparse = line.original && (line.x.length === 1 || x(second) - x(first) >= apart);
