@@ -229,6 +229,8 @@ export class HttpSource implements Source {
     try {
       const response = await (given ?? fetch)(this.path, {
         headers: { ...headers, range: `bytes=${offset}-${offset + length - 1}` },
+        // With its cache, Chromium asks for ranges of one address one after the other, and may mix old ranges with new.
+        cache: "no-store",
         signal,
       });
       const expected = this.#expected(response, offset, length);
