@@ -229,7 +229,7 @@ export class HttpSource implements Source {
     try {
       const response = await (given ?? fetch)(this.path, {
         headers: { ...headers, range: `bytes=${offset}-${offset + length - 1}` },
-        // With its cache, Chromium asks for ranges of one address one after the other, and may mix old ranges with new.
+        // Where its cache may keep them, Chromium asks for the ranges of one address one after the other.
         cache: "no-store",
         signal,
       });
