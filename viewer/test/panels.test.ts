@@ -9,9 +9,12 @@ import { hexLines, parseOffset } from "../src/panels/bytes/hex";
 import { marks, Returns } from "../src/panels/ends/returns";
 import { ChannelCheck, checkTimes, joinFindings, parseDoctor, rangeAround } from "../src/panels/findings/checks";
 import { compareCodes, compareSigns, shares, subject } from "../src/panels/residual/residuals";
+import { drawLine } from "../src/panels/series/plot";
 import { pieces } from "../src/panels/statistics/pieces";
 import { rowsOf, search, spansAt, spansOf } from "../src/panels/text/spans";
+import type { Reduced } from "../src/plot-data/columns";
 import { shareText, ticks } from "../src/ui/ticks";
+import { plotArea, type Scene } from "../src/ui/time-canvas";
 
 describe("returns", () => {
   test("the return after each step is the sum of all rewards until then, whatever the pieces and blocks", () => {
@@ -273,4 +276,65 @@ test("only plain addresses of https become links", () => {
   ]) {
     expect(safeAddress(text), text).toBeNull();
   }
+});
+
+describe("columns of a plot", () => {
+  /** The rectangles that a line of columns fills, 1.5 pixels of the screen for each pixel of the page. */
+  const filled = (values: readonly (readonly [number, number])[], isDashed: boolean, shift: number) => {
+    const found: { left: number; right: number; top: number; bottom: number }[] = [];
+    const context = {
+      getTransform: () => ({ a: 1.5 }),
+      setLineDash: () => {},
+      fillRect: (left: number, top: number, width: number, height: number) =>
+        found.push({ left, right: left + width, top, bottom: top + height }),
+    };
+    const line: Reduced = {
+      original: false,
+      x: Float64Array.from(values, (_, at) => at + 0.5),
+      min: Float64Array.from(values, ([low]) => low),
+      max: Float64Array.from(values, ([, high]) => high),
+      flags: new Uint8Array(values.length),
+      samples: 100 * values.length,
+      counts: new Uint32Array(values.length).fill(100),
+    };
+    const scene = { context, x: (position: number) => position + shift } as unknown as Scene;
+    const area = plotArea(0, 100, 0, 100, 0);
+    drawLine(scene, area, { line, colour: "", isDashed });
+    return found;
+  };
+  const height = fc.integer({ min: 0, max: 100 });
+  const columns = fc.array(
+    fc.tuple(height, height).map(([a, b]) => [Math.min(a, b), Math.max(a, b)] as const),
+    { minLength: 2, maxLength: 60 },
+  );
+  const shift = fc.double({ min: -1, max: 1, noNaN: true });
+
+  test("each shows all its values, and nothing is free between it and the next", () => {
+    fc.assert(
+      fc.property(columns, shift, (values, by) => {
+        const found = filled(values, false, by);
+        expect(found.length).toBe(values.length);
+        for (const [at, { top, bottom, right }] of found.entries()) {
+          const [low, high] = values[at] ?? [0, 0];
+          expect(top).toBeLessThan(100 - high);
+          expect(bottom).toBeGreaterThan(100 - low);
+          const next = found[at + 1];
+          if (next === undefined) continue;
+          expect(next.left).toBe(right);
+          expect(Math.max(top, next.top)).toBeLessThan(Math.min(bottom, next.bottom));
+        }
+      }),
+    );
+  });
+
+  test("a dashed line leaves out flat columns only", () => {
+    fc.assert(
+      fc.property(columns, shift, (values, by) => {
+        const dashed = filled(values, true, by);
+        const left = filled(values, false, by).filter((one) => !dashed.some(({ left }) => left === one.left));
+        for (const { top, bottom } of left) expect(bottom - top).toBeLessThan(6);
+      }),
+    );
+    expect(filled(Array(18).fill([50, 50]), true, 0).length).toBe(10);
+  });
 });

@@ -1,7 +1,7 @@
 // Reads as hooks: they ask again when their inputs change, cancel reads that are no longer needed, and return the
 // last answer until the next one is there.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { EpisodeModel } from "./episode";
 import type { Columns, Range, ReadOptions, Window } from "./reads";
 
@@ -14,10 +14,13 @@ export interface Answer<T> {
 
 const nothing = { value: undefined, error: undefined };
 
-/** Asks when `inputs` change. An `ask` that returns null asks nothing. */
+/**
+ * Asks when `inputs` change. An `ask` that returns null asks nothing. It asks before the page is painted: the answer of a
+ * plot that moves is there for the next frame.
+ */
 export function useAnswer<T>(ask: (options: ReadOptions) => Promise<T> | null, inputs: readonly unknown[]): Answer<T> {
   const [answer, setAnswer] = useState<Answer<T>>(nothing);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const ending = new AbortController();
     ask({ signal: ending.signal })?.then(
       (value) => {
@@ -40,7 +43,7 @@ export function useAnswer<T>(ask: (options: ReadOptions) => Promise<T> | null, i
 export function useSlowly(count: number): number {
   const [told, tell] = useState(count);
   const last = useRef(0);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (count === told) return;
     const timer = setTimeout(
       () => {

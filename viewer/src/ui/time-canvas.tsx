@@ -3,7 +3,7 @@
 
 import { effect, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { gutter } from "../panels/panel";
 import { ticksOf } from "../stage/axis";
 import type { View } from "../state/view";
@@ -44,7 +44,7 @@ export function TimeCanvas({ view, width, height, label, draw, inputs }: Props):
   // While the range moves, one drawing a frame is enough, with the new lines if they are there by then.
   const waiting = useRef(0);
   const moved = useSignal(0);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const stop = effect(() => {
       view.range.value;
       view.axisRate.value;
@@ -59,7 +59,7 @@ export function TimeCanvas({ view, width, height, label, draw, inputs }: Props):
     };
   }, [view]);
 
-  useEffect(
+  useLayoutEffect(
     () =>
       effect(() => {
         const element = canvas.current;

@@ -78,6 +78,8 @@ export interface Server {
   readonly origin: string;
   readonly files: Map<string, Served>;
   readonly answers: Answered[];
+  /** How many requests for one file have waited for their answers at the same time. */
+  mostAtOnce: number;
   /** What the server does wrong: 401, no ranges, hidden headers, no CORS. */
   fault: "auth" | "ranges" | "expose" | "cors" | null;
   close(): void;
@@ -87,6 +89,7 @@ export interface Server {
 export async function serve(delay = 0): Promise<Server> {
   const files = new Map<string, Served>();
   const answers: Answered[] = [];
+  const waiting = new Map<string, number>();
   const html = readFileSync(viewerFile);
   const server = createServer((request, response) => {
     const { pathname } = new URL(request.url ?? "/", "http://127.0.0.1");
@@ -94,7 +97,13 @@ export async function serve(delay = 0): Promise<Server> {
       response.writeHead(200, { "content-type": "text/html; charset=utf-8" }).end(html);
       return;
     }
-    setTimeout(() => answer(pathname, request.headers.range ?? "", response), delay);
+    const now = (waiting.get(pathname) ?? 0) + 1;
+    waiting.set(pathname, now);
+    made.mostAtOnce = Math.max(made.mostAtOnce, now);
+    setTimeout(() => {
+      waiting.set(pathname, (waiting.get(pathname) ?? 0) - 1);
+      answer(pathname, request.headers.range ?? "", response);
+    }, delay);
   });
   const answer = (pathname: string, range: string, response: ServerResponse) => {
     const file = files.get(decodeURIComponent(pathname.replace(/^\/files\//, "")));
@@ -127,6 +136,7 @@ export async function serve(delay = 0): Promise<Server> {
     origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     files,
     answers,
+    mostAtOnce: 0,
     fault: null,
     close() {
       server.closeAllConnections();

@@ -280,6 +280,7 @@ interface Noted extends HTMLCanvasElement {
 function noteDrawings(): void {
   const { clearRect, fillText, lineTo, beginPath, stroke, fill } = CanvasRenderingContext2D.prototype;
   let points = 0;
+  let look = "";
   const of = ({ canvas }: CanvasRenderingContext2D) => {
     const noted = canvas as Noted;
     noted.drawing ??= { texts: [], ticks: [], dashes: [], bands: 0 };
@@ -288,6 +289,7 @@ function noteDrawings(): void {
   Object.assign(CanvasRenderingContext2D.prototype, {
     clearRect(this: CanvasRenderingContext2D, ...all: Parameters<typeof clearRect>) {
       Object.assign(of(this), { texts: [], ticks: [], dashes: [], bands: 0 });
+      look = "";
       clearRect.apply(this, all);
     },
     fillText(this: CanvasRenderingContext2D, ...all: Parameters<typeof fillText>) {
@@ -304,11 +306,14 @@ function noteDrawings(): void {
       lineTo.apply(this, all as [number, number]);
     },
     stroke(this: CanvasRenderingContext2D) {
-      if (points > 20) of(this).dashes.push(this.getLineDash().join());
+      // A long line is stroked in pieces.
+      const now = `${this.strokeStyle} ${this.getLineDash()}`;
+      if (points > 5 && now !== look) of(this).dashes.push(this.getLineDash().join());
+      if (points > 5) look = now;
       (stroke as () => void).call(this);
     },
     fill(this: CanvasRenderingContext2D) {
-      if (points > 20 && this.globalAlpha < 1) of(this).bands++;
+      if (points > 5 && this.globalAlpha < 1) of(this).bands++;
       (fill as () => void).call(this);
     },
   });

@@ -153,11 +153,7 @@ describe.skipIf(hasNoBrowser)("targets", () => {
       );
     }
 
-    // Five plots are five canvases, which this machine draws without a graphics processor.
-    test.each([
-      { plots: 1, room: slack },
-      { plots: 5, room: 2 * slack },
-    ])("pans and zooms at 55 frames a second, with $plots on the screen", async ({ plots, room }) => {
+    test.each([1, 5])("pans and zooms at 55 frames a second, with %i on the screen", async (plots) => {
       const keys = ["a", "b", "c", "d", "e"].map((name) => `signal/${name}`).slice(0, plots);
       await page.setViewportSize({ width: 1280, height: 1120 });
       await openWhole("five.wshard", keys);
@@ -167,9 +163,9 @@ describe.skipIf(hasNoBrowser)("targets", () => {
         const before = await scriptMs(client);
         const frames = await page.evaluate(move, ["signal/a", what] as const);
         const script = ((await scriptMs(client)) - before) / frames.length;
-        const most = (room * 1000) / 55;
+        const most = (slack * 1000) / 55;
         const name = `${what} ${plots} × 10 M samples (script ${ms(script)}), frame`;
-        checkTimes(name, ms(1000 / 55), frames, { p50: most, p95: 3 * most });
+        checkTimes(name, ms(1000 / 55), frames, { p50: most, p95: 6 * most });
       }
     });
 
@@ -212,6 +208,7 @@ describe.skipIf(hasNoBrowser)("targets", () => {
     test("are scrubbed within 16 ms in a group that was decoded, and within 150 ms elsewhere", async () => {
       const cold: number[] = [];
       const warm: number[] = [];
+      server.mostAtOnce = 0;
       // Each jump goes to a part that nothing has read.
       let now = 0;
       const to = async (step: number) => {
@@ -223,6 +220,8 @@ describe.skipIf(hasNoBrowser)("targets", () => {
         cold.push(await to(step));
         for (const near of [1, 2, 3, 2, 1, 2]) warm.push(await to(step + near));
       }
+      // The browser's own cache would let one request for a file wait for the other.
+      expect(server.mostAtOnce).toBeGreaterThan(1);
       // A picture is drawn with the next frame of the screen, which comes every 16.7 ms: that is in these times.
       checkTimes("scrub, decoded", "p95 16 ms", warm, { p50: 1.5 * 16, p95: 4 * 16 });
       checkTimes("scrub, cold", "150 ms", cold, { p50: slack * 150, p95: 3 * 150 });
@@ -301,23 +300,26 @@ declare global {
   var firstPlot: [number, number] | undefined;
 }
 
-/** Notes when a panel over time has drawn a line of a channel: more points than the axes and marks of a plot have. */
+/** Notes when a panel over time has drawn a line of a channel: more parts than the axes and marks of a plot have. */
 function noteFirstPlot(): void {
-  const { beginPath, lineTo, stroke } = CanvasRenderingContext2D.prototype;
-  let points = 0;
-  CanvasRenderingContext2D.prototype.beginPath = function () {
-    points = 0;
-    beginPath.call(this);
-  };
-  CanvasRenderingContext2D.prototype.lineTo = function (x, y) {
-    points++;
-    lineTo.call(this, x, y);
-  };
-  CanvasRenderingContext2D.prototype.stroke = function (this: CanvasRenderingContext2D, ...path: unknown[]) {
-    (stroke as (...path: unknown[]) => void).apply(this, path);
-    if (points > 100 && this.canvas.closest(".panel.over-time") !== null)
+  const { clearRect, lineTo, fillRect } = CanvasRenderingContext2D.prototype;
+  let parts = 0;
+  const count = (context: CanvasRenderingContext2D) => {
+    if (++parts === 100 && context.canvas.closest(".panel.over-time") !== null)
       globalThis.firstPlot ??= [performance.now(), Date.now()];
-  } as typeof stroke;
+  };
+  CanvasRenderingContext2D.prototype.clearRect = function (...all) {
+    parts = 0;
+    clearRect.apply(this, all);
+  };
+  CanvasRenderingContext2D.prototype.lineTo = function (...all) {
+    count(this);
+    lineTo.apply(this, all);
+  };
+  CanvasRenderingContext2D.prototype.fillRect = function (...all) {
+    count(this);
+    fillRect.apply(this, all);
+  };
 }
 
 /** Notes each picture that a camera's panel draws: the square in its upper left corner tells the step. */

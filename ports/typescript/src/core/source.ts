@@ -224,11 +224,13 @@ export class HttpSource implements Source {
   /** Asks for a range; the first request may reach over the end of the file. */
   async #request(offset: number, length: number, one?: AbortSignal): Promise<Uint8Array> {
     this.stats.requests++;
-    const { fetch: given, headers, signal: all } = this.#options;
+    const { fetch: ask = fetch, headers, signal: all } = this.#options;
     const signal = one && all ? AbortSignal.any([one, all]) : (one ?? all ?? null);
     try {
-      const response = await (given ?? fetch)(this.path, {
+      const response = await ask(this.path, {
         headers: { ...headers, range: `bytes=${offset}-${offset + length - 1}` },
+        // Where its cache may keep them, Chromium asks for the ranges of one address one after the other.
+        cache: "no-store",
         signal,
       });
       const expected = this.#expected(response, offset, length);
@@ -247,7 +249,7 @@ export class HttpSource implements Source {
     if (encoding && encoding !== "identity") throw this.#error("the server compresses ranges", { found: encoding });
     const range = response.headers.get("content-range") ?? "";
     const match = /^bytes (?:(\d+)-(\d+)|\*)\/(\d+)$/.exec(range) ?? [];
-    const [first, last, size] = match.slice(1).map(Number);
+    const [, first, last, size] = match.map(Number);
     if (response.status === 416 && this.#size === undefined && size <= offset) {
       this.#size = size; // nothing is there yet
       return 0;
@@ -262,8 +264,8 @@ export class HttpSource implements Source {
       throw this.#error("the server gives another range", { expected: `${offset}-${wanted}`, found: range });
     }
     const tag = response.headers.get("etag") ?? response.headers.get("last-modified");
-    const isOther = this.#size !== size || (this.tag && tag && this.tag !== tag);
-    if (this.#size !== undefined && isOther && !this.mayGrow) {
+    const isOther = (this.#size ?? size) !== size || (this.tag && tag && this.tag !== tag);
+    if (isOther && !this.mayGrow) {
       const expected = `${this.#size} bytes, ${this.tag}`;
       throw this.#error("the file changed while it was read", { expected, found: `${size} bytes, ${tag}` });
     }

@@ -35,8 +35,12 @@ interface PlotProps {
 
 /** Room above and below the lines. */
 const edge = 6;
+/** Of lines. */
+const thickness = 1.5;
 /** Samples are marked where they are at least so far apart. */
 const apart = 10;
+/** Points that are drawn together. Without a graphics processor, a path of 2000 steep points takes 36 ms, and pieces of it 2. */
+const together = 8;
 
 export function Plot({ view, lines, bands, y, width, height, label }: PlotProps) {
   const draw = (scene: Scene) => {
@@ -75,33 +79,51 @@ function* runs({ min, counts }: Reduced): Generator<number[]> {
   if (run.length > 0) yield run;
 }
 
-export function drawLine(
-  { context, x }: Scene,
-  { y }: Area,
-  { line, colour, isDashed, isForecast, isStepped }: PlotLine,
-): void {
+export function drawLine(scene: Scene, area: Area, plotLine: PlotLine): void {
+  const { context, x } = scene;
+  const { y } = area;
+  const { line, colour, isDashed, isForecast, isStepped } = plotLine;
+  const dash = isForecast ? [2.5, 2.5] : isDashed ? [5, 4] : [];
   context.strokeStyle = context.fillStyle = colour;
-  context.lineWidth = isForecast ? 2.5 : 1.5;
+  context.lineWidth = isForecast ? 2.5 : thickness;
   context.lineJoin = "round";
-  context.setLineDash(isForecast ? [2.5, 2.5] : isDashed ? [5, 4] : []);
-  context.beginPath();
+  // Round ends hide where two pieces meet. They would fill the gaps of a dashed line.
+  context.lineCap = dash.length > 0 ? "butt" : "round";
+  context.setLineDash(dash);
   const alone: number[] = [];
   for (const run of runs(line)) {
+    // Columns without samples in between would be gaps.
+    if (!line.original && run.length > 1 && (run.at(-1) as number) - (run[0] as number) < run.length) {
+      drawColumns(scene, area, plotLine, run);
+      continue;
+    }
     if (run.length === 1 && line.original) alone.push(run[0] as number);
-    let before = Number.NaN;
+    let [points, length, left, before] = [0, 0, 0, Number.NaN];
+    const to = (right: number, now: number) => {
+      if (points > 0) {
+        context.lineTo(right, now);
+        length += Math.hypot(right - left, now - before);
+      }
+      if (points++ % together === 0) {
+        context.stroke();
+        context.beginPath();
+        context.moveTo(right, now);
+        context.lineDashOffset = length;
+      }
+      [left, before] = [right, now];
+    };
+    context.beginPath();
     for (const at of run) {
       const place = x(line.x[at] as number);
       const [low, high] = [y(line.min[at] as number), y(line.max[at] as number)];
-      if (Number.isNaN(before)) context.moveTo(place, low);
-      else if (isStepped && line.original) context.lineTo(place, before);
+      if (isStepped && line.original && points > 0) to(place, before);
       // The end of the column that is nearer comes first.
-      const isLowFirst = Number.isNaN(before) || Math.abs(before - low) <= Math.abs(before - high);
-      context.lineTo(place, isLowFirst ? low : high);
-      if (low !== high) context.lineTo(place, isLowFirst ? high : low);
-      before = isLowFirst ? high : low;
+      const isLowFirst = !(Math.abs(before - low) > Math.abs(before - high));
+      to(place, isLowFirst ? low : high);
+      if (low !== high) to(place, isLowFirst ? high : low);
     }
+    context.stroke();
   }
-  context.stroke();
   context.setLineDash([]);
   const [first, second] = [line.x[0] as number, line.x[1] as number];
   const isSparse = line.original && (line.x.length === 1 || x(second) - x(first) >= apart);
@@ -112,6 +134,27 @@ export function drawLine(
     context.beginPath();
     context.arc(x(line.x[at] as number), y(value), 2.2, 0, 7);
     context.fill();
+  }
+}
+
+/**
+ * Fills columns of pixels that stand next to each other, which takes a fifth of the time of stroked pieces. They end at
+ * pixels of the screen, so that nothing shows between them, and each reaches the one before it.
+ */
+function drawColumns({ context, x }: Scene, { y }: Area, { line, isDashed }: PlotLine, run: readonly number[]): void {
+  const ratio = context.getTransform().a;
+  const half = ((line.x[1] as number) - (line.x[0] as number)) / 2;
+  const edge = (position: number) => Math.round(x(position) * ratio) / ratio;
+  let [top, bottom] = [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY];
+  for (const at of run) {
+    const [high, low] = [y(line.max[at] as number), y(line.min[at] as number)];
+    const from = Math.min(high, bottom);
+    const tall = Math.max(low, top) - from;
+    [top, bottom] = [high, low];
+    // The gaps of a dashed line leave out no spike.
+    if (isDashed && at % 9 > 4 && tall < 4) continue;
+    const left = edge((line.x[at] as number) - half);
+    context.fillRect(left, from - thickness / 2, edge((line.x[at] as number) + half) - left, tall + thickness);
   }
 }
 
@@ -139,10 +182,13 @@ function drawBand({ context, x }: Scene, { y }: Area, { upper, lower, colour }: 
   context.fillStyle = colour;
   context.globalAlpha = 0.18;
   for (const run of runs(upper)) {
-    context.beginPath();
-    for (const at of run) context.lineTo(x(upper.x[at] as number), y(upper.max[at] as number));
-    for (const at of run.reverse()) context.lineTo(x(lower.x[at] as number), y(lower.min[at] as number));
-    context.fill();
+    for (let from = 0; from < run.length; from += together) {
+      const piece = run.slice(from, from + together + 1);
+      context.beginPath();
+      for (const at of piece) context.lineTo(x(upper.x[at] as number), y(upper.max[at] as number));
+      for (const at of piece.reverse()) context.lineTo(x(lower.x[at] as number), y(lower.min[at] as number));
+      context.fill();
+    }
   }
   context.globalAlpha = 1;
 }
