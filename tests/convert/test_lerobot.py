@@ -224,6 +224,18 @@ def test_names_are_known_without_the_steps(tmp_path: Path) -> None:
         reader.read(0, Notes())
 
 
+def test_an_episode_that_is_read_again_has_facts_of_its_own(tmp_path: Path) -> None:
+    reader = opened(unpacked(tmp_path, "v3"))
+    names = range(len(reader.names()))
+    first = [reader.read(number, Notes()).metadata for number in names]
+    whole = json.dumps(first)
+    first[-1]["statistics"].clear()
+    for number in reversed(names):
+        again = reader.read(number, Notes()).metadata
+        assert again == json.loads(whole)[number]
+        again["statistics"]["timestamp"]["mean"].append(1)
+
+
 @pytest.mark.parametrize("most_kept", [0, 128 << 20])
 def test_many_episodes_in_one_group_of_rows_are_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_kept: int
