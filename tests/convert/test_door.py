@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 
 import wshard
-from shard_format.errors import MissingExtra, ShardError, ShardIOError
-from wshard import Episode, Timebase
+from shard_format.errors import (
+    InvalidArgument,
+    LimitExceeded,
+    MissingExtra,
+    ShardError,
+    ShardIOError,
+)
+from wshard import Episode, Timebase, save_wshard
 from wshard.convert import ConvertedEpisode, detect, read, write
 
 if TYPE_CHECKING:
@@ -80,6 +86,33 @@ def test_an_hdf5_file_that_cannot_be_looked_at_does_not_hide_what_a_folder_is(
     (tmp_path / "b.h5").symlink_to(tmp_path / "gone")
     np.savez(tmp_path / "a.npz", obs=np.zeros((3, 2)), action=np.zeros((3, 1)))
     assert detect(tmp_path).name == "npz"
+
+
+def test_datasets_of_several_formats_below_a_folder_are_read_by_name(tmp_path: Path) -> None:
+    for name in ("a", "b/c", "b/.hidden"):
+        (tmp_path / name).mkdir(parents=True)
+        np.savez(tmp_path / name / "run.npz", obs=np.zeros((3, 2)), action=np.zeros((3, 1)))
+    with pytest.raises(InvalidArgument, match=r"npz: a, b/c.*format='npz'"):
+        detect(tmp_path)
+    (wshards := tmp_path / "w").mkdir()
+    for episode in read(tmp_path / "a"):
+        save_wshard(episode, wshards / "run.wshard")
+    assert [episode.id for episode in read(tmp_path)] == ["w/run"]
+    episodes = list(read(tmp_path, "npz"))
+    assert [episode.id for episode in episodes] == ["a/run", "b/c/run"]
+    assert [change.field for change in episodes[0].lost] == ["w"]
+    write(read(tmp_path / "a"), tmp_path / "d.hdf5")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d.hdf5").rename(tmp_path / "d/d.hdf5")
+    with pytest.raises(InvalidArgument, match="npz: a, b/c; robomimic: d; wshard: w"):
+        detect(tmp_path)
+
+
+def test_a_folder_with_very_many_folders_is_refused(tmp_path: Path) -> None:
+    for number in range(1001):
+        (tmp_path / f"{number}").mkdir()
+    with pytest.raises(LimitExceeded, match="very many folders"):
+        detect(tmp_path)
 
 
 def large_episodes(count: int, steps: int, width: int) -> Iterator[Episode]:

@@ -876,6 +876,28 @@ def test_other_columns_of_the_table_of_episodes_are_kept(tmp_path: Path) -> None
     assert found == ["me", "me", "me"]
 
 
+def test_datasets_below_a_folder_are_read_as_one(tmp_path: Path) -> None:
+    for version in ("v3", "v21"):
+        unpacked(tmp_path / "all" / "robots", version)
+    assert detect(tmp_path / "all").name == "lerobot"
+    found = {episode.id: episode.load() for episode in read(tmp_path / "all")}
+    alone = {
+        f"robots/{version}/{episode.id}": episode
+        for version in ("v3", "v21")
+        for episode in all_of(tmp_path / "all" / "robots" / version)
+    }
+    assert sorted(found) == sorted(alone)
+    for name, episode in found.items():
+        assert list(episode.parts) == list(alone[name].parts)
+        assert episode.changes == alone[name].changes
+    # Without its description, a dataset is not taken for a folder of tables.
+    shutil.rmtree(tmp_path / "all/robots/v3")
+    (tmp_path / "all/robots/v21/meta/info.json").unlink()
+    with pytest.raises(InvalidArgument, match="data/chunk-000") as error:
+        detect(tmp_path / "all/robots/v21")
+    assert "format='table'" in str(error.value)
+
+
 def test_other_folders_are_not_taken_for_lerobot(tmp_path: Path) -> None:
     assert not recognises(Probe(str(tmp_path)))
     (tmp_path / "meta").mkdir()
