@@ -18,6 +18,7 @@ from torch.utils.data import default_collate
 from benchmarks.foreign import moving_picture
 from benchmarks.harness import Goal, Table, compare
 from shard_train import EpisodeDataset
+from shard_train.torch import image_tensor
 from wshard import Episode, Timebase, load_wshard
 from wshard.convert import convert, write
 from wshard.video import VideoChannel
@@ -63,15 +64,11 @@ def windows(folder: Path, every: int) -> Table:
             cam = opened.observations["images/cam"]
             return sum(cam[start : start + WINDOW].nbytes for start in starts)
 
-    def tensor(start: int) -> Any:  # noqa: ANN401 - a tensor
-        return torch.from_numpy(ours[start]["images/cam"]).permute(0, 3, 1, 2)
-
     def floats(start: int) -> Any:  # noqa: ANN401 - a tensor
-        return tensor(start).contiguous().float().div_(255)
+        return image_tensor(ours[start]["images/cam"])
 
     def batch() -> Any:  # noqa: ANN401 - a tensor
-        pixels = torch.from_numpy(ours.batch(starts)["images/cam"]).permute(0, 1, 4, 2, 3)
-        return pixels.contiguous().float().div_(255)
+        return image_tensor(ours.batch(starts)["images/cam"])
 
     first, same = "EpisodeDataset", f"EpisodeDataset, {FLOATS}"
     collated = f"EpisodeDataset, {BATCH}"
