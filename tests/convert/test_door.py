@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import wshard
+from shard_format import Limits
 from shard_format.errors import (
     InvalidArgument,
     LimitExceeded,
@@ -17,8 +18,9 @@ from shard_format.errors import (
     ShardError,
     ShardIOError,
 )
-from wshard import Episode, Timebase, save_wshard
-from wshard.convert import ConvertedEpisode, detect, read, write
+from wshard import Episode, Timebase, load_wshard, save_wshard
+from wshard.convert import ConvertedEpisode, ConvertOptions, convert, detect, read, write
+from wshard.types import FileOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,3 +158,50 @@ def test_a_dataset_that_is_written_and_read_is_never_in_memory_as_a_whole(
         tracemalloc.stop()
     assert total > 80 * MB
     assert peak + of_arrow < 56 * MB
+
+
+@pytest.mark.parametrize("form", ["hdf5", "mcap"])
+@pytest.mark.parametrize("is_smooth", [True, False], ids=["zstd", "raw"])
+def test_a_camera_that_is_larger_than_memory_is_converted_in_pieces(
+    form: str, is_smooth: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = np.arange(1024).astype(np.uint8)[:, None, None, None]
+    noise = np.random.default_rng(0).integers(0, 256, (1024, 128, 128, 3), np.uint8)
+    frames = steps + np.zeros((1, 128, 128, 3), np.uint8) if is_smooth else noise
+    episode = Episode("ep", timebase=Timebase(tick_hz=10))
+    episode.observations["camera"] = frames
+    episode.actions["action"] = np.zeros((1024, 2), np.float32)
+    (tmp_path / "source").mkdir()
+    path = tmp_path / "source" / f"ep.{form}"
+    write([episode], path)
+    for found in read(path):
+        save_wshard(found.load(), tmp_path / "whole.wshard", profile="training")
+    for constant in (
+        *("wshard._writer._PIECE_BYTES", "wshard._writer._STREAMED_BYTES"),
+        *("wshard.convert._engine._PIECE_BYTES", "wshard.convert._mcap_file._MOST_KEPT"),
+    ):
+        monkeypatch.setattr(constant, MB)
+    tracemalloc.start()
+    try:
+        convert(path, tmp_path / "out", options=ConvertOptions(verify=True))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < frames.nbytes / 2
+    (out,) = (tmp_path / "out").iterdir()
+    assert out.read_bytes() == (tmp_path / "whole.wshard").read_bytes()
+
+
+def test_a_block_that_readers_would_not_decompress_is_stored_raw(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    episode = Episode("ep", timebase=Timebase(tick_hz=10))
+    episode.observations["camera"] = np.zeros((40, 32, 32, 3), np.uint8)
+    limits = Limits(max_decompressed_bytes=100_000)
+    options = FileOptions(limits=limits)
+    save_wshard(episode, tmp_path / "ep.wshard", profile="training", options=options)
+    assert "storing signal/camera raw" in caplog.text
+    with load_wshard(tmp_path / "ep.wshard", limits=limits) as found:
+        assert found.observations["camera"][3].shape == (32, 32, 3)
+    with pytest.raises(LimitExceeded, match="signal/camera"):
+        save_wshard(episode, tmp_path / "ep.wshard", "zstd", options=options)
