@@ -207,5 +207,6 @@ def several_episodes(target: str, found: str) -> InvalidArgument:
         path=target,
         expected="a folder as target, or one episode",
         found=found,
-        hint="give a name without ending, and the format: format=…, --to FORMAT",
+        hint="give a name without ending, and the format with format=…",
+        command="give a name without ending, and the format with --to FORMAT",
     )

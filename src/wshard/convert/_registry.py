@@ -32,7 +32,8 @@ _GENERAL: Final = ("hdf5", "npz", "table")
 """Formats of any data. Below a folder, their files may be a part of something else, so they are read there only by name."""
 _MOST_FOLDERS: Final = 1000
 _MOST_NAMED: Final = 3
-_NAME_IT: Final = "name the format if you know it: format=…, --from FORMAT"
+_NAME_IT: Final = "name the format if you know it, with format=…"
+_NAME_IT_THERE: Final = "name the format if you know it, with --from FORMAT"
 
 # Formats that are recognised by more come before those that would take almost anything.
 FORMATS: Final[dict[str, Format]] = {
@@ -122,7 +123,8 @@ def format_of(path: str) -> Format:
         expected=", ".join(
             one for form in FORMATS.values() if form.writes for one in form.suffixes
         ),
-        hint="name the format: format=…, --to FORMAT",
+        hint="name the format with format=…",
+        command="name the format with --to FORMAT",
     )
 
 
@@ -149,7 +151,8 @@ def detect(path: str | os.PathLike[str]) -> Format:
         return _format_below(location)
     error = InvalidArgument("not a dataset in a format that can be read", path=location)
     explain(error, probe.head)
-    error.hint = error.hint or _NAME_IT
+    if error.hint is None:
+        error.hint, error.command = _NAME_IT, _NAME_IT_THERE
     raise error
 
 
@@ -172,6 +175,7 @@ def _format_below(folder: str) -> Format:
             path=folder,
             found="a folder",
             hint=_NAME_IT,
+            command=_NAME_IT_THERE,
         )
     first = (sure or list(places))[0]
     raise InvalidArgument(
@@ -234,7 +238,7 @@ def _datasets_below(
                 continue
             probe = Probe(path)
             form = _form_of(probe)
-            is_sure = form is not None and (form is wanted or form.name not in _GENERAL)
+            is_sure = form is not None and (form == wanted or form.name not in _GENERAL)
             known = form if is_sure else probe.damage or form
             if known is not None:
                 found[above + name] = known
@@ -262,7 +266,7 @@ def reader_of(form: Format, path: str, options: ReadOptions) -> DatasetReader:
         parts = {
             name: os.path.join(path, name)
             for name, found in below.items()
-            if found is form or isinstance(found, ShardError)
+            if found == form or isinstance(found, ShardError)
         }
         if form in below.values():
             strays += [name for name in below if name not in parts]
