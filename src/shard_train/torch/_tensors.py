@@ -138,7 +138,7 @@ def image_tensor(
     planes = source.movedim(-1, -3)
     if out is None:
         is_here = source.device.type == "cpu"
-        # NumPy asks the system for huge pages; torch does not, and the first touch of so many small ones takes longer.
+        # NumPy asks the system for huge pages. torch does not, and touching 4 KiB pages for the first time takes longer.
         out = (
             torch.from_numpy(np.empty(planes.shape, np.float32))
             if is_here

@@ -163,7 +163,7 @@ class Meta:
     def details(self, entry: MetaEntry) -> Details:
         """Statistics and other facts about an episode, which are read when it is."""
         if entry.place is not None:
-            # Each is handed out once, so that nobody else changes it.
+            # Hand each out once, so that its receiver may change it.
             found = self._details.pop(entry.place, None)
             if found is None:
                 path, row = entry.place
@@ -248,8 +248,8 @@ def _details_from(table: DataFile, start: int) -> list[Details]:
             for row, value in zip(found, rows, strict=False):
                 row.more[name] = value
     for feature, kinds in features.items():
-        for row, values in zip(found, zip(*kinds.values(), strict=True), strict=False):
-            row.statistics[feature] = dict(zip(kinds, values, strict=True))
+        for row, cells in zip(found, zip(*kinds.values(), strict=True), strict=False):
+            row.statistics[feature] = dict(zip(kinds, cells, strict=True))
     return found
 
 
