@@ -28,7 +28,7 @@ from wshard._values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
     from typing_extensions import Self
@@ -436,13 +436,6 @@ class Channel(Strict):
         """Whether its data takes no memory of its own, because it is a view of a mapped file."""
         source = self.source
         return isinstance(source, FileBlock) and not source.is_compressed and source.reader.can_view
-
-    def pieces(self, most_bytes: int) -> Iterable[Any]:
-        """Its stored bytes, checked, in pieces of about `most_bytes`: for copying without reading all of it."""
-        if self._values is None and self.source is not None:
-            self._check_size()
-            return self.source.pieces(most_bytes)
-        return [self.stored_array()]
 
     def check_claims(self) -> None:
         """Compares the size that the file claims with the file, before memory for the steps is allocated."""

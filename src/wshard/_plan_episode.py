@@ -105,8 +105,8 @@ class PlannedEntry:
     """False for JSON and for entries that the format does not define."""
     stored: StoredBlock | None = None
     """The entry of a file that holds exactly this, so that it can be copied as it is stored."""
-    pieces: Callable[[int], Iterable[Any]] | None = None
-    """Gives its bytes in pieces of about that size, for blocks that are larger than memory."""
+    block: Callable[[], Block] | None = None
+    """Gives its bytes as a block, which can be read in parts, for those that are larger than memory."""
 
     def flat(self) -> NDArray[np.uint8]:
         """Its bytes, read now."""
@@ -203,7 +203,7 @@ class _Planner:
                 _items_per_step(channel),
                 is_encoded=is_video,
                 stored=_stored(channel, name),
-                pieces=channel.pieces,
+                block=channel.as_block,
             )
         )
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from shard_format import Codec, Compression
 from shard_format.errors import InvalidArgument, check_choice
 from shard_format.filters import LARGEST_FRAME, Delta, Filters, Planes, encoded_size
+from wshard._blocks import ArrayBlock
 from wshard._channels import Channel
 from wshard._lanes import block_name, not_found
 from wshard._metadata import DEFAULT_RATE_HZ
@@ -19,9 +23,9 @@ from wshard._video_codec import CodecChoice, is_codec, parse_codec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    import numpy as np
     from numpy.typing import NDArray
 
+    from wshard._blocks import Block
     from wshard._episode import Episode
     from wshard._plan_episode import PlannedEntry
 
@@ -43,6 +47,9 @@ _SAMPLE_BYTES = 512 << 10
 # A filter, or a higher level, must save this much more to be taken: simpler is faster.
 _WORTH_A_FILTER = 0.97
 _RAW = Compression(Codec.NONE)
+_BYTE = np.dtype(np.uint8)
+
+_log = logging.getLogger("wshard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +146,17 @@ class StoragePolicy:
         return bool(_lookup(self._rules, entry.name, _RAW) == KEEP)
 
     def for_entry(
-        self, entry: PlannedEntry, before: Codec = Codec.NONE, filters: Filters | None = None
+        self,
+        entry: PlannedEntry,
+        most_bytes: int,
+        before: Codec = Codec.NONE,
+        filters: Filters | None = None,
     ) -> Storage:
-        """How to store it. Reads it if that must be tried.
+        """How to store it. Reads some of it if that must be tried.
 
         Args:
             entry: the block.
+            most_bytes: what readers decompress; a larger block is stored raw, unless a codec is asked for.
             before: how the file that the episode was loaded from stores a block of this name.
             filters: what that file does to the block before it is compressed.
         """
@@ -159,6 +171,12 @@ class StoragePolicy:
             known = [each for each, _ in _candidates(entry, 3, False, self._auto_filters)]
             if filters in known[1:] and (frame or entry.nbytes) <= LARGEST_FRAME:  # S-FLT-5
                 return Storage(wanted, frame, filters)
+        if wanted == AUTO and entry.nbytes > most_bytes:
+            _log.warning(
+                "storing %s raw, because readers do not decompress more than %d bytes",
+                *(entry.name, most_bytes),
+            )
+            return Storage(_RAW)
         if wanted == AUTO:
             return self._by_trying(entry, None, self._auto_filters)
         assert isinstance(wanted, Compression)
@@ -189,21 +207,23 @@ class StoragePolicy:
     ) -> Storage:
         if entry.nbytes < _SMALLEST_AUTO and wanted is None:
             return Storage(_RAW)
-        flat = entry.flat()
+        block = None if entry.block is None else entry.block()
+        if block is None or not block.is_cut_cheaply:
+            block = ArrayBlock(entry.name, entry.flat())
         level = 3 if wanted is None or wanted.level is None else wanted.level
         plain_frame = self._frame_bytes(entry, Compression(Codec.ZSTD), filtered=False)
         delta_frame = self._frame_bytes(entry, Compression(Codec.ZSTD), filtered=True)
-        raw_sample = 0
+        samples: dict[int, list[NDArray[np.uint8]]] = {}
         best: tuple[float, Storage] | None = None
         for filters, tried_level in _candidates(entry, level, wanted is None, may_filter):
             frame = delta_frame if filters is not None else plain_frame
             if filters is not None and (frame or entry.nbytes) > LARGEST_FRAME:
                 continue  # S-FLT-5
-            size = total = 0
-            for piece in _sample(flat, frame or entry.nbytes, entry.step_bytes):
-                size += encoded_size(piece.data, tried_level, filters)
-                total += piece.nbytes
-            raw_sample = max(raw_sample, total)
+            tried = frame or entry.nbytes
+            if tried not in samples:
+                samples[tried] = list(_sample(block, tried, entry.step_bytes))
+            size = sum(encoded_size(piece.data, tried_level, filters) for piece in samples[tried])
+            total = sum(piece.nbytes for piece in samples[tried])
             ratio = size / total if total else 1.0
             if best is None or ratio < best[0] * _WORTH_A_FILTER:
                 best = ratio, Storage(Compression(Codec.ZSTD, tried_level), frame, filters)
@@ -262,11 +282,12 @@ def _candidates(
     yield Filters(Delta(order=2, width=width, row=row), planes), level
 
 
-def _sample(flat: NDArray[np.uint8], frame: int, step: int) -> Iterator[NDArray[np.uint8]]:
+def _sample(block: Block, frame: int, step: int) -> Iterator[NDArray[np.uint8]]:
     """A few whole frames from the start, the middle and the end; no more than is worth reading."""
     frame = min(frame, max(step, _SAMPLE_BYTES // step * step))
-    frames = -(-len(flat) // frame) if frame else 0
+    frames = -(-block.nbytes // frame) if frame else 0
     for number in sorted({0, frames // 2, max(0, frames - 2)}):
-        piece = flat[number * frame : (number + 1) * frame]
-        if len(piece):
-            yield piece
+        start = number * frame
+        count = min(frame, block.nbytes - start)
+        if count > 0:
+            yield block.part(_BYTE, (count,), start)

@@ -518,10 +518,6 @@ class VideoChannel(Channel):
         assert self.source is not None
         return self.source.array(np.dtype(np.uint8), (self.source.nbytes,))
 
-    def pieces(self, most_bytes: int) -> Iterable[Any]:
-        assert self.source is not None
-        return self.source.pieces(most_bytes)
-
     def as_block(self) -> Block:
         assert self.source is not None
         return self.source

@@ -13,7 +13,7 @@ from shard_format.errors import FormatError
 from shard_format.identity import IDENTITY_ENTRY
 from shard_format.registry import DEFAULT_LIMITS, Limits, Role
 from shard_format.writer import EntryToWrite
-from wshard._blocks import FileBlock
+from wshard._blocks import ArrayBlock, FileBlock
 from wshard._plan_episode import plan_entries
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ __all__ = ["write_episode"]
 _ALIGNMENTS: Final = (0, 16, 32, 64)
 # Raw blocks above this size are copied piece by piece.
 _PIECE_BYTES: Final = 16 << 20
+# And compressed blocks above this size.
+_STREAMED_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,7 @@ def write_episode(
             storage_options=options.storage_options,
         ),
     ) as writer:
-        _write(writer, entries, policy, origin, identity)
+        _write(writer, entries, policy, origin, identity, options.limits)
 
 
 def _write(
@@ -100,10 +102,11 @@ def _write(
     policy: StoragePolicy,
     origin: Origin | None,
     identity: bool,
+    limits: Limits,
 ) -> None:
     # Each entry with the block of a file to copy, or with how to store it.
     forms: Iterator[tuple[PlannedEntry, Any]] = (
-        (entry, _kept(entry, policy, origin, identity) or _storage(entry, policy, origin))
+        (entry, _kept(entry, policy, origin, identity) or _storage(entry, policy, origin, limits))
         for entry in entries
     )
     for entry_kind, run in groupby(forms, _kind_of):
@@ -114,12 +117,15 @@ def _write(
             if entry_kind == "copy":
                 form.copy_to(writer, entry.content_type)
                 continue
-            assert entry.pieces is not None
+            assert entry.block is not None
             writer.write_entry_stream(
                 entry.name,
-                entry.pieces(_PIECE_BYTES),
+                entry.block().pieces(_PIECE_BYTES),
+                compression=form.compression,
                 content_type=entry.content_type,
                 tags=entry.tag_bits,
+                frame_bytes=form.frame_bytes,
+                filters=form.filters,
             )
 
 
@@ -127,8 +133,13 @@ def _kind_of(pair: tuple[PlannedEntry, StoredBlock | Storage]) -> str:
     entry, form = pair
     if hasattr(form, "copy_to"):
         return "copy"
-    is_raw = form.compression.codec is Codec.NONE
-    return "stream" if is_raw and entry.pieces and entry.nbytes > _PIECE_BYTES else "write"
+    if entry.block is None:
+        return "write"
+    if form.compression.codec is Codec.NONE:
+        return "stream" if entry.nbytes > _PIECE_BYTES else "write"
+    # What is in memory already is compressed faster from there, and one frame is compressed as a whole.
+    is_long = entry.nbytes > _STREAMED_BYTES and form.frame_bytes is not None
+    return "stream" if is_long and not isinstance(entry.block(), ArrayBlock) else "write"
 
 
 def _to_write(run: Iterator[tuple[PlannedEntry, Storage]]) -> Iterator[EntryToWrite]:
@@ -170,9 +181,12 @@ def _kept(
     return None
 
 
-def _storage(entry: PlannedEntry, policy: StoragePolicy, origin: Origin | None) -> Storage:
+def _storage(
+    entry: PlannedEntry, policy: StoragePolicy, origin: Origin | None, limits: Limits
+) -> Storage:
     """How to store an entry; one that was changed as the file had it that the episode was loaded from."""
+    most = limits.max_decompressed_bytes
     if origin is None or entry.name not in origin.reader:
-        return policy.for_entry(entry)
+        return policy.for_entry(entry, most)
     before, filters = origin.reader.info(entry.name).codec, origin.reader.filters(entry.name)
-    return policy.for_entry(entry, before, filters)
+    return policy.for_entry(entry, most, before, filters)

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 from shard_format.errors import EntryNotFound, InvalidArgument
 from shard_train import mix
-from shard_train.torch import ByteColumn, collate, to_tensors
+from shard_train.torch import ByteColumn, collate, image_tensor, to_tensors
 from tests.bridges.torch_support import Numbers, Plain
 
 if TYPE_CHECKING:
@@ -101,6 +101,36 @@ class TestToTensors:
     def test_an_unknown_choice_for_read_only_arrays_is_refused(self) -> None:
         with pytest.raises(InvalidArgument, match="'copy' or 'share'"):
             to_tensors(np.zeros(1), read_only="view")  # type: ignore[arg-type]
+
+
+class TestImageTensor:
+    """Pictures as models take them."""
+
+    @pytest.mark.parametrize("shape", [(5, 7, 3), (4, 5, 7, 3), (2, 4, 5, 7, 1), (0, 4, 5, 7, 3)])
+    def test_values_are_those_of_torchs_own_steps(self, shape: tuple[int, ...]) -> None:
+        pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+        pixels.flags.writeable = False
+        planes = torch.tensor(pixels).movedim(-1, -3)
+        wanted = planes.contiguous().float().div_(255)
+        found = image_tensor(pixels)
+        assert torch.equal(found, wanted)
+        assert found.is_contiguous()
+        assert torch.equal(image_tensor(torch.tensor(pixels)), wanted)
+
+    def test_memory_of_an_earlier_call_is_filled_again(self) -> None:
+        first = image_tensor(np.full((2, 4, 6, 3), 51, np.uint8))
+        again = image_tensor(np.full((2, 4, 6, 3), 255, np.uint8), out=first)
+        assert again is first
+        assert first.unique().tolist() == [1.0]
+
+    def test_what_is_not_pictures_and_memory_that_does_not_fit_are_refused(self) -> None:
+        pixels = np.zeros((2, 4, 6, 3), np.uint8)
+        for wrong in (pixels[0, 0], pixels.astype(np.uint16), pixels.astype(np.float32)):
+            with pytest.raises(InvalidArgument, match="not pictures"):
+                image_tensor(wrong)
+        for shape, dtype in (((3, 4, 6), torch.float32), ((2, 3, 4, 6), torch.float64)):
+            with pytest.raises(InvalidArgument, match="does not fit"):
+                image_tensor(pixels, out=torch.empty(shape, dtype=dtype))
 
 
 class TestByteColumn:

@@ -224,6 +224,18 @@ def test_names_are_known_without_the_steps(tmp_path: Path) -> None:
         reader.read(0, Notes())
 
 
+def test_an_episode_that_is_read_again_has_facts_of_its_own(tmp_path: Path) -> None:
+    reader = opened(unpacked(tmp_path, "v3"))
+    names = range(len(reader.names()))
+    first = [reader.read(number, Notes()).metadata for number in names]
+    whole = json.dumps(first)
+    first[-1]["statistics"].clear()
+    for number in reversed(names):
+        again = reader.read(number, Notes()).metadata
+        assert again == json.loads(whole)[number]
+        again["statistics"]["timestamp"]["mean"].append(1)
+
+
 @pytest.mark.parametrize("most_kept", [0, 128 << 20])
 def test_many_episodes_in_one_group_of_rows_are_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_kept: int
@@ -862,6 +874,28 @@ def test_other_columns_of_the_table_of_episodes_are_kept(tmp_path: Path) -> None
     assert lost == {"metadata/lerobot/episode/list"}
     found = [each.metadata["lerobot"]["episode"]["who"] for each in read(tmp_path / "after")]
     assert found == ["me", "me", "me"]
+
+
+def test_datasets_below_a_folder_are_read_as_one(tmp_path: Path) -> None:
+    for version in ("v3", "v21"):
+        unpacked(tmp_path / "all" / "robots", version)
+    assert detect(tmp_path / "all").name == "lerobot"
+    found = {episode.id: episode.load() for episode in read(tmp_path / "all")}
+    alone = {
+        f"robots/{version}/{episode.id}": episode
+        for version in ("v3", "v21")
+        for episode in all_of(tmp_path / "all" / "robots" / version)
+    }
+    assert sorted(found) == sorted(alone)
+    for name, episode in found.items():
+        assert list(episode.parts) == list(alone[name].parts)
+        assert episode.changes == alone[name].changes
+    # Without its description, a dataset is not taken for a folder of tables.
+    shutil.rmtree(tmp_path / "all/robots/v3")
+    (tmp_path / "all/robots/v21/meta/info.json").unlink()
+    with pytest.raises(InvalidArgument, match="data/chunk-000") as error:
+        detect(tmp_path / "all/robots/v21")
+    assert "format='table'" in str(error.value)
 
 
 def test_other_folders_are_not_taken_for_lerobot(tmp_path: Path) -> None:

@@ -304,6 +304,25 @@ def test_a_folder_of_files_is_converted_by_several_processes(tmp_path: Path) -> 
     assert (back.episodes, back.steps) == (4, 24)
 
 
+def test_a_folder_of_folders_of_files_is_one_dataset(tmp_path: Path) -> None:
+    for name in ("libero_goal/drawer", "libero_goal/bowl", "more/libero_90/drawer"):
+        (file := tmp_path / f"libero/{name}.hdf5").parent.mkdir(parents=True, exist_ok=True)
+        libero_file(file)
+    (tmp_path / "libero/cut").mkdir()
+    (tmp_path / "libero/cut/cut.hdf5").write_bytes(file.read_bytes()[:3000])
+    (tmp_path / "libero/more/README.md").write_text("three suites")
+    (tmp_path / "libero/loop").symlink_to(tmp_path / "libero")
+    options = wshard.convert.ConvertOptions(jobs=2, verify=True, on_error="skip")
+    report = wshard.convert.convert(tmp_path / "libero", tmp_path / "out", options=options)
+    assert report.format == "robomimic"
+    with wshard.load(tmp_path / "out/more_libero_90_drawer_demo_1.wshard") as episode:
+        assert episode.id == "more/libero_90/drawer/demo_1"
+    assert report.episodes == 6
+    assert list(report.failed) == ["cut"]
+    assert "cut.hdf5" in report.failed["cut"]
+    assert {change.field for change, _ in report.of_kind("dropped")} >= {"more/README.md", "loop"}
+
+
 def test_isaac_labs_success_and_seed_are_metadata(tmp_path: Path) -> None:
     isaaclab_file(path := tmp_path / "dataset.hdf5")
     episodes = list(wshard.convert.read(path))

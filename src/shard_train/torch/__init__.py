@@ -23,7 +23,7 @@ from shard_train.torch._loader import (
     WorkerTraceback,
     data_loader,
 )
-from shard_train.torch._tensors import ByteColumn, to_tensors
+from shard_train.torch._tensors import ByteColumn, image_tensor, to_tensors
 
 __all__ = [
     "BatchStream",
@@ -36,5 +36,6 @@ __all__ = [
     "WorkerTraceback",
     "collate",
     "data_loader",
+    "image_tensor",
     "to_tensors",
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args, over
 
 import numpy as np
 
-from shard_format.errors import check_choice
+from shard_format.errors import InvalidArgument, check_choice
 from shard_format.extras import require
 from wshard.types import Channel, DType
 
@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 else:
     torch = require("torch", "torch")
 
-__all__ = ["ByteColumn", "ReadOnly", "is_numeric", "offsets_of", "tensor_of", "to_tensors"]
+__all__ = [
+    "ByteColumn",
+    "ReadOnly",
+    "image_tensor",
+    "is_numeric",
+    "offsets_of",
+    "tensor_of",
+    "to_tensors",
+]
 
 ReadOnly: TypeAlias = Literal["copy", "share"]
 
@@ -103,6 +111,47 @@ class _Alias:
         self.__array_interface__ = interface
         # The memory lives as long as this does.
         self._array = array
+
+
+def image_tensor(
+    pixels: torch.Tensor | NDArray[np.uint8], *, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Convert pictures to what vision models take: uint8 `[..., H, W, C]` becomes float32 `[..., C, H, W]` from 0 to 1.
+
+    The values are those of `pixels / 255`. On the CPU, pass `out` to save the system finding new memory, which takes
+    longer than the conversion if it has no huge pages.
+
+    Args:
+        pixels: with an axis of colours at the end; on any device.
+        out: what an earlier call for as many pictures returned; it is filled again.
+
+    Raises:
+        InvalidArgument: `pixels` is of another type, or `out` does not fit.
+    """
+    source = tensor_of(pixels, share=True) if isinstance(pixels, np.ndarray) else pixels
+    if source.dtype != torch.uint8 or source.ndim < 3:
+        raise InvalidArgument(
+            "these are not pictures with 8 bits for each colour",
+            expected="uint8 [..., H, W, C]",
+            found=f"{source.dtype} {list(source.shape)}",
+        )
+    planes = source.movedim(-1, -3)
+    if out is None:
+        is_here = source.device.type == "cpu"
+        # NumPy asks the system for huge pages. torch does not, and touching 4 KiB pages for the first time takes longer.
+        out = (
+            torch.from_numpy(np.empty(planes.shape, np.float32))
+            if is_here
+            else torch.empty(planes.shape, device=source.device)
+        )
+    elif out.shape != planes.shape or out.dtype != torch.float32:
+        raise InvalidArgument(
+            "out does not fit the pictures",
+            expected=f"float32 {list(planes.shape)}",
+            found=f"{out.dtype} {list(out.shape)}",
+        )
+    # In one step from bytes to floats in the new order, then in place.
+    return out.copy_(planes).div_(255)
 
 
 class ByteColumn(Sequence[bytes]):

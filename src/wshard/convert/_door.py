@@ -233,7 +233,8 @@ def check_writable(form: Format, target: str, *, overwrite: bool) -> None:
         raise FileThere(
             "something is there already",
             path=target,
-            hint="choose another name, or replace it: overwrite=True, --force",
+            hint="choose another name, or replace it with overwrite=True",
+            command="choose another name, or replace it with --force",
         )
 
 

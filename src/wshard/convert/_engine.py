@@ -588,8 +588,8 @@ def _step_bytes(values: Any) -> Any:  # noqa: ANN401 - an array or a string
 
 def _hash_of(entry: PlannedEntry) -> bytes:
     state = xxh3_128()
-    if entry.pieces is not None:
-        for piece in entry.pieces(_PIECE_BYTES):
+    if entry.block is not None:
+        for piece in entry.block().pieces(_PIECE_BYTES):
             state.update(memoryview(piece).cast("B"))
     else:
         state.update(entry.flat().data)

@@ -127,8 +127,8 @@ _MOST_IN_METADATA: Final = 4096
 
 
 def recognises(probe: Probe) -> bool:
-    """Any HDF5 file; reading it then says that it needs a mapping."""
-    return probe.is_hdf5
+    """Any HDF5 file with something in it; reading it then says that it needs a mapping."""
+    return bool(probe.hdf5_names)
 
 
 # --- mappings

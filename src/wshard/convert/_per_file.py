@@ -17,12 +17,20 @@ from shard_format.listing import natural_key
 from wshard.convert._model import DatasetReader, Probe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from wshard._episode import Episode
     from wshard.convert._model import Notes, ReadOptions
 
-__all__ = ["FilesReader", "files_in", "has_file", "next_path", "several_episodes", "stem"]
+__all__ = [
+    "JoinedReader",
+    "files_in",
+    "has_file",
+    "named_files",
+    "next_path",
+    "several_episodes",
+    "stem",
+]
 
 # Refusing a folder of thousands of other files must not take minutes.
 _MOST_PROBED: Final = 64
@@ -59,64 +67,85 @@ def has_file(
     return False
 
 
-class _EpisodeOfFile(NamedTuple):
-    """An episode of one of several files."""
+def named_files(
+    folder: str, suffixes: tuple[str, ...], beside: tuple[str, ...]
+) -> tuple[dict[str, str], list[str]]:
+    """The files of a dataset in a folder, by what to call them, and the names of what else is there.
 
-    file: int
+    Args:
+        folder: where they are.
+        suffixes: of the files, in small letters.
+        beside: endings of files that lie beside one of them and are read with it.
+    """
+    files, others = files_in(folder, lambda name: name.lower().endswith(suffixes))
+    if not files:
+        raise InvalidArgument(
+            "no file of this format in the folder", path=folder, expected=", ".join(suffixes)
+        )
+    stems = [stem(file) for file in files]
+    companions = {name + ending for name in stems for ending in beside}
+    if len(set(stems)) < len(stems):  # a.h5 and a.hdf5
+        stems = [os.path.basename(file) for file in files]
+    strays = [name for name in others if name not in companions]
+    return dict(zip(stems, files, strict=True)), strays
+
+
+class _EpisodeOfPart(NamedTuple):
+    """An episode of one of several datasets."""
+
+    part: int
     number: int
-    """Of the episode in its file."""
+    """Of the episode in its dataset."""
     damage: ShardError | None = None
-    """Why the file cannot be read. Which episodes are in it is then unknown."""
+    """Why the dataset cannot be read. Which episodes are in it is then unknown."""
 
 
-class FilesReader(DatasetReader):
-    """A folder of files with several episodes each, such as LIBERO's with a file for each task.
+class JoinedReader(DatasetReader):
+    """Datasets of one format that are read as one: the files of a folder, such as LIBERO's with a file for each task,
+    or the datasets below a folder.
 
-    One file is open at a time. The id of an episode is `<file without ending>/<id in the file>`.
+    One of them is open at a time. The id of an episode is `<name of its dataset>/<id there>`.
 
     Args:
         path: of the folder.
-        options: for each file.
-        open_file: makes the reader of one file.
-        suffixes: of the files, in small letters.
-        beside: endings of files that lie beside one of them and are read with it.
+        options: for each dataset.
+        parts: the paths of the datasets, by what to call them.
+        strays: what else is in the folder.
+        open_part: makes the reader of one dataset.
     """
 
     def __init__(
         self,
         path: str,
         options: ReadOptions,
-        open_file: Callable[[str, ReadOptions], DatasetReader],
-        suffixes: tuple[str, ...],
-        beside: tuple[str, ...] = (),
+        parts: Mapping[str, str],
+        strays: Sequence[str],
+        open_part: Callable[[str, ReadOptions], DatasetReader],
     ) -> None:
         super().__init__(path, options)
-        self._open_file = open_file
-        self._files, others = files_in(path, lambda name: name.lower().endswith(suffixes))
-        if not self._files:
-            raise InvalidArgument(
-                "no file of this format in the folder", path=path, expected=", ".join(suffixes)
-            )
-        stems = [stem(file) for file in self._files]
-        companions = {name + ending for name in stems for ending in beside}
-        self.strays: list[str] = [name for name in others if name not in companions]
-        if len(set(stems)) < len(stems):  # a.h5 and a.hdf5
-            stems = [os.path.basename(file) for file in self._files]
+        self._open_part = open_part
+        self._parts = list(parts.values())
+        self.strays: list[str] = list(strays)
         self._open: tuple[int, DatasetReader] | None = None
-        self._places: list[_EpisodeOfFile] = []
+        self._places: list[_EpisodeOfPart] = []
         self._names: list[str] = []
-        for file, name in enumerate(stems):
+        for part, name in enumerate(parts):
             try:
-                found = self._reader(file).names()
+                reader = self._reader(part)
+                found = reader.names()
             except DATA_ERRORS as error:
                 self._names.append(name)
-                self._places.append(_EpisodeOfFile(file, 0, error))
+                self._places.append(_EpisodeOfPart(part, 0, error))
                 continue
             if not found:
-                self.strays.append(os.path.basename(self._files[file]))
+                self.strays.append(os.path.relpath(self._parts[part], path))
+            self.strays += (f"{name}/{stray}" for stray in reader.strays)
             self._names += (f"{name}/{one}" for one in found)
-            self._places += (_EpisodeOfFile(file, number) for number in range(len(found)))
+            self._places += (_EpisodeOfPart(part, number) for number in range(len(found)))
         self.close()
+        damages = [place.damage for place in self._places]
+        if damages and damages[0] is not None and all(damages):
+            raise damages[0]
 
     def names(self) -> Sequence[str]:
         return self._names
@@ -125,7 +154,7 @@ class FilesReader(DatasetReader):
         place = self._places[number]
         if place.damage is not None:
             raise place.damage
-        episode = self._reader(place.file).read(place.number, notes)
+        episode = self._reader(place.part).read(place.number, notes)
         episode.id = self._names[number]
         return episode
 
@@ -134,11 +163,11 @@ class FilesReader(DatasetReader):
             self._open[1].close()
             self._open = None
 
-    def _reader(self, file: int) -> DatasetReader:
-        """The reader of a file, instead of the one before: it stays open for its arrays."""
-        if self._open is None or self._open[0] != file:
+    def _reader(self, part: int) -> DatasetReader:
+        """The reader of a dataset, instead of the one before: it stays open for its arrays."""
+        if self._open is None or self._open[0] != part:
             self.close()
-            self._open = file, self._open_file(self._files[file], self.options)
+            self._open = part, self._open_part(self._parts[part], self.options)
         return self._open[1]
 
 
@@ -178,5 +207,6 @@ def several_episodes(target: str, found: str) -> InvalidArgument:
         path=target,
         expected="a folder as target, or one episode",
         found=found,
-        hint="give a name without ending, and the format: format=…, --to FORMAT",
+        hint="give a name without ending, and the format with format=…",
+        command="give a name without ending, and the format with --to FORMAT",
     )

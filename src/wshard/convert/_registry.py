@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format.errors import InvalidArgument, did_you_mean
+from shard_format.errors import InvalidArgument, LimitExceeded, ShardError, did_you_mean
 from shard_format.foreign import explain
+from shard_format.listing import natural_key
 from wshard.convert._model import Format, Probe, check_options
-from wshard.convert._per_file import FilesReader, has_file
+from wshard.convert._per_file import JoinedReader, has_file, named_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from wshard.convert._model import DatasetReader, ReadOptions
 
@@ -25,6 +27,13 @@ __all__ = [
     "open_dataset",
     "reader_of",
 ]
+
+_GENERAL: Final = ("hdf5", "npz", "table")
+"""Formats of any data. Below a folder, their files may be a part of something else, so they are read there only by name."""
+_MOST_FOLDERS: Final = 1000
+_MOST_NAMED: Final = 3
+_NAME_IT: Final = "name the format if you know it, with format=…"
+_NAME_IT_THERE: Final = "name the format if you know it, with --from FORMAT"
 
 # Formats that are recognised by more come before those that would take almost anything.
 FORMATS: Final[dict[str, Format]] = {
@@ -51,11 +60,9 @@ FORMATS: Final[dict[str, Format]] = {
                lost="ragged channels, channels with clocks of their own, labels, residuals, units; one set of dataset facts; a folder of files becomes one file"),
         Format(name="maniskill", title="ManiSkill", module="_maniskill", reader="ManiSkillReader", extra="hdf5", files=(".h5", ".hdf5"), beside=(".json",), example="trajectory.h5",
                steps="obs[t], action[t], then reward[t], terminated[t]; T + 1 observations and states"),
-        Format(name="d4rl", title="D4RL", module="_d4rl", reader="D4rlReader", extra="hdf5", example="hopper-medium-v2.hdf5",
+        Format(name="d4rl", title="D4RL", module="_d4rl", reader="D4rlReader", extra="hdf5", files=(".hdf5", ".h5"), example="hopper-medium-v2.hdf5",
                steps="all episodes back to back, split at terminals and timeouts; T + 1 observations where next_observations repeats the next step, else T. "
                "Chunks (virtual/N) are read in the order of their numbers if the whole arrays are not at the root"),
-        Format(name="hdf5", title="HDF5 with a mapping", module="_mapped_hdf5", reader="MappedHdf5Reader", extra="hdf5", example="data.h5",
-               steps="as the mapping says; T or T + 1 observations, T actions"),
         Format(name="mcap", title="MCAP", module="_mcap", reader="McapReader", episode_files=(".mcap",), writer="McapWriter", extra="mcap", suffixes=(".mcap",), is_one_episode=True, example="drive.mcap",
                steps="no steps: each topic has the clock of its messages, T is 0; files of this library keep their steps",
                lost="residuals, bits of NaN; video with B-frames becomes pixels; protobuf and ROS messages are written as JSON"),
@@ -76,6 +83,8 @@ FORMATS: Final[dict[str, Format]] = {
         Format(name="table", title="CSV and Parquet", module="_table", reader="TableReader", writer="TableWriter", extra="arrow", suffixes=(".parquet", ".csv"), example="runs.parquet",
                steps="row t has observation t, the action after it and its reward; a last row without them is observation T + 1",
                lost="Parquet: channels with their own clock, residuals, extras. CSV: also types, lists, metadata, pictures"),
+        Format(name="hdf5", title="HDF5 with a mapping", module="_mapped_hdf5", reader="MappedHdf5Reader", extra="hdf5", files=(".hdf5", ".h5"), example="data.h5",
+               steps="as the mapping says; T or T + 1 observations, T actions"),
         Format(name="rerun", title="Rerun", module="_rerun", writer="RerunWriter", extra="rerun", suffixes=(".rrd",), is_one_episode=True, example="episode.rrd",
                steps="observations, actions and rewards on the timelines step and time",
                lost="residuals, extras, fields of points besides x, y, z; numbers in plots are 64-bit floats"),
@@ -114,7 +123,8 @@ def format_of(path: str) -> Format:
         expected=", ".join(
             one for form in FORMATS.values() if form.writes for one in form.suffixes
         ),
-        hint="name the format: format=…, --to FORMAT",
+        hint="name the format with format=…",
+        command="name the format with --to FORMAT",
     )
 
 
@@ -124,7 +134,7 @@ def module_of(form: Format) -> Any:  # noqa: ANN401 - a module
 
 
 def detect(path: str | os.PathLike[str]) -> Format:
-    """Which format a file or folder is in, by its content.
+    """Which format a file or folder is in, by its content. A folder of datasets has the format of these.
 
     Raises:
         InvalidArgument: it is in none of the formats that can be read; says what it looks like.
@@ -132,20 +142,53 @@ def detect(path: str | os.PathLike[str]) -> Format:
     """
     location = os.fspath(path)
     probe = Probe(location)
-    for form in readable():
-        if _recognises(form, probe):
-            return form
+    form = _form_of(probe)
+    if form is not None:
+        return form
     if probe.damage is not None:
         raise probe.damage
-    error = InvalidArgument(
-        "not a dataset in a format that can be read",
-        path=location,
-        found="a folder" if probe.is_folder else None,
-    )
-    if not probe.is_folder:
-        explain(error, probe.head)
-    error.hint = error.hint or "name the format if you know it: format=…, --from FORMAT"
+    if probe.is_folder:
+        return _format_below(location)
+    error = InvalidArgument("not a dataset in a format that can be read", path=location)
+    explain(error, probe.head)
+    if error.hint is None:
+        error.hint, error.command = _NAME_IT, _NAME_IT_THERE
     raise error
+
+
+def _format_below(folder: str) -> Format:
+    """The format of the datasets below a folder that is not one itself."""
+    below, _ = _datasets_below(folder)
+    places: dict[str, list[str]] = {}
+    for name, found in below.items():
+        if isinstance(found, Format):
+            places.setdefault(found.name, []).append(name)
+    sure = [name for name in places if name not in _GENERAL]
+    if len(sure) == 1:
+        return FORMATS[sure[0]]
+    damage = next((one for one in below.values() if isinstance(one, ShardError)), None)
+    if damage is not None and not sure:
+        raise damage
+    if not places:
+        raise InvalidArgument(
+            "not a dataset in a format that can be read",
+            path=folder,
+            found="a folder",
+            hint=_NAME_IT,
+            command=_NAME_IT_THERE,
+        )
+    first = (sure or list(places))[0]
+    raise InvalidArgument(
+        "the folder is not a dataset, but there are some below it",
+        path=folder,
+        found="; ".join(f"{name}: {_some(names)}" for name, names in places.items()),
+        hint=f"convert one of them, or all of one format together with format={first!r}",
+        command=f"convert one of them, or all of one format together with --from {first}",
+    )
+
+
+def _form_of(probe: Probe) -> Format | None:
+    return next((form for form in readable() if _recognises(form, probe)), None)
 
 
 def _recognises(form: Format, probe: Probe) -> bool:
@@ -165,13 +208,72 @@ def open_dataset(path: str, form: Format, options: ReadOptions) -> DatasetReader
     return reader_of(form, path, options)
 
 
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _datasets_below(
+    folder: str, wanted: Format | None = None
+) -> tuple[dict[str, Format | ShardError], list[str]]:
+    """The formats of datasets in the folders below one that is not a dataset itself, and what else is there.
+
+    Hidden folders and links to folders are left out. A dataset whose format cannot be known because it is damaged has
+    the error in place of it. A folder in a general format may also hold datasets, unless that format is wanted.
+    """
+    found: dict[str, Format | ShardError] = {}
+    strays: list[str] = []
+    waiting = [""]
+    others = 0
+    while waiting:
+        above = waiting.pop()
+        inner = list[str]()
+        for name in sorted(os.listdir(os.path.join(folder, above)), key=natural_key):
+            path = os.path.join(folder, above, name)
+            if name.startswith("."):
+                continue
+            if not os.path.isdir(path) or os.path.islink(path):
+                if above[:-1] not in found:
+                    strays.append(above + name)
+                continue
+            probe = Probe(path)
+            form = _form_of(probe)
+            is_sure = form is not None and (form == wanted or form.name not in _GENERAL)
+            known = form if is_sure else probe.damage or form
+            if known is not None:
+                found[above + name] = known
+            if not is_sure and probe.damage is None:
+                inner.append(f"{above}{name}/")
+                others += 1
+        if others > _MOST_FOLDERS:
+            raise LimitExceeded(
+                "a folder that is not a dataset has very many folders below it",
+                path=folder,
+                expected=f"at most {_MOST_FOLDERS} that are not datasets",
+                hint="convert each dataset by itself",
+            )
+        waiting += reversed(inner)
+    return found, strays
+
+
 def reader_of(form: Format, path: str, options: ReadOptions) -> DatasetReader:
-    """A dataset, open for reading."""
-    kind = getattr(module_of(form), form.reader)
-    if form.files and os.path.isdir(path):
-        return FilesReader(path, options, kind, form.files, form.beside)
-    reader: DatasetReader = kind(path, options)
-    return reader
+    """A dataset, open for reading; or all datasets of this format below a folder."""
+    kind: Callable[[str, ReadOptions], DatasetReader] = getattr(module_of(form), form.reader)
+    if not os.path.isdir(path):
+        return kind(path, options)
+    if not _recognises(form, Probe(path)):
+        below, strays = _datasets_below(path, form)
+        parts = {
+            name: os.path.join(path, name)
+            for name, found in below.items()
+            if found == form or isinstance(found, ShardError)
+        }
+        if form in below.values():
+            strays += [name for name in below if name not in parts]
+            return JoinedReader(path, options, parts, strays, partial(reader_of, form))
+    if form.files:
+        return JoinedReader(path, options, *named_files(path, form.files, form.beside), kind)
+    return kind(path, options)
 
 
 def readable() -> Iterable[Format]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shard_format.errors import BadMetadata, UnsupportedVersion
@@ -14,7 +15,7 @@ from wshard.convert._hdf5 import as_json_value
 from wshard.convert._model import inside, read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from wshard._lanes import Address
 
@@ -46,6 +47,7 @@ _PLACEHOLDER: Final = re.compile(r"\{(\w+)(?::0(\d)d)?\}")
 _MOST_DIMENSIONS: Final = 8
 _PLAIN: Final = {int, str, bool}
 _FLOATS: Final = {float}
+_LISTS: Final = {list}
 
 
 class Feature(NamedTuple):
@@ -163,13 +165,20 @@ def strict_json(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, dict):
         return {str(name): strict_json(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        # Statistics are many lists of numbers.
-        kinds = set(map(type, value))
-        # A sum is finite only if every number is.
-        if kinds <= _PLAIN or (kinds == _FLOATS and math.isfinite(sum(value))):
+        # Statistics are many lists of numbers: those are checked together.
+        if _are_strict(value):
             return list(value)
+        if set(map(type, value)) == _LISTS and _are_strict([*chain.from_iterable(value)]):
+            return list(map(list, value))
         return [strict_json(each) for each in value]
     return as_json_value(value)
+
+
+def _are_strict(values: Sequence[Any]) -> bool:
+    """Whether all values are texts and whole numbers, or all are finite floats."""
+    kinds = set(map(type, values))
+    # A sum is finite only if every number is.
+    return kinds <= _PLAIN or (kinds == _FLOATS and math.isfinite(sum(values)))
 
 
 # --- names

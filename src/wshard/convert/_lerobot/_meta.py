@@ -82,7 +82,7 @@ class Meta:
         self.unread = self._unread()
         """Files and folders of the dataset that are not read."""
         self._lines: dict[int, bytes] | None = None
-        self._blocks = BoundedCache[tuple[str, int], list[Details]](count=1)
+        self._details: dict[tuple[str, int], Details] = {}
 
     def close(self) -> None:
         """Closes the table of episodes."""
@@ -163,19 +163,22 @@ class Meta:
     def details(self, entry: MetaEntry) -> Details:
         """Statistics and other facts about an episode, which are read when it is."""
         if entry.place is not None:
-            path, row = entry.place
-            block, number = divmod(row, _ROWS_AT_ONCE)
-            rows = self._blocks.get_or_make(
-                (path, block), lambda: _details_from(self._table(path), block * _ROWS_AT_ONCE)
-            )
-            return rows[number]
+            # Hand each out once, so that its receiver may change it.
+            found = self._details.pop(entry.place, None)
+            if found is None:
+                path, row = entry.place
+                rows = _details_from(self._table(path), row)
+                following = {(path, number): each for number, each in enumerate(rows, row)}
+                found = following.pop(entry.place)
+                self._details = following
+            return found
         if self._lines is None:
             path = self._file("meta/episodes_stats.jsonl")
             lines = read_file(path, _MOST_JSON_LINES).splitlines() if os.path.exists(path) else []
             self._lines = dict(_numbered(path, lines))
         stated = json.loads(self._lines.get(entry.number, b"{}")).get("stats")
         more = {name: each for name, each in entry.fields.items() if is_more(name)}
-        return Details(stated if isinstance(stated, dict) else {}, more)
+        return Details(strict_json(stated if isinstance(stated, dict) else {}), strict_json(more))
 
 
 def _entry(path: str, fields: dict[str, Any], place: tuple[str, int] | None) -> MetaEntry:
@@ -232,18 +235,21 @@ def is_more(name: str) -> bool:
 
 
 def _details_from(table: DataFile, start: int) -> list[Details]:
-    """The statistics and other facts of some episodes that follow each other in a table."""
+    """The statistics and other facts of episodes that follow each other in a table."""
     names = [name for name in table.schema.names if name.startswith("stats/") or is_more(name)]
-    columns = table.values(names, start, start + _ROWS_AT_ONCE)
+    features: dict[str, dict[str, list[Any]]] = {}
     found = [Details({}, {}) for _ in range(_ROWS_AT_ONCE)]
-    for name, rows in columns.items():
-        is_statistic = name.startswith("stats/")
-        feature, _, kind = name.removeprefix("stats/").rpartition("/")
-        for row, value in zip(found, rows, strict=False):
-            if is_statistic:
-                row.statistics.setdefault(feature, {})[kind] = value
-            else:
+    for name, values in table.values(names, start, start + _ROWS_AT_ONCE).items():
+        rows = strict_json(values)
+        if name.startswith("stats/"):
+            feature, _, kind = name.removeprefix("stats/").rpartition("/")
+            features.setdefault(feature, {})[kind] = rows
+        else:
+            for row, value in zip(found, rows, strict=False):
                 row.more[name] = value
+    for feature, kinds in features.items():
+        for row, cells in zip(found, zip(*kinds.values(), strict=True), strict=False):
+            row.statistics[feature] = dict(zip(kinds, cells, strict=True))
     return found
 
 

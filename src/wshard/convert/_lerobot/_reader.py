@@ -34,6 +34,7 @@ from wshard.convert._lerobot._layout import (
 )
 from wshard.convert._lerobot._meta import Meta, split_of
 from wshard.convert._lerobot._tables import (
+    EPISODE,
     ColumnRows,
     DataFile,
     NumberColumn,
@@ -129,7 +130,7 @@ class LeRobotReader(DatasetReader):
         }
         statistics, more = self._meta.details(entry)
         if more:
-            own["episode"] = strict_json(more)
+            own["episode"] = more
             notes.kept("episodes", "metadata/lerobot/episode")
         if self._meta.subtasks is not None:
             own["subtasks"] = list(self._meta.subtasks)
@@ -137,7 +138,7 @@ class LeRobotReader(DatasetReader):
         found: dict[str, Any] = {"dataset": marshal.loads(self._meta.facts), "lerobot": own}
         notes.kept("meta/info.json", "metadata/dataset")
         if statistics:
-            found["statistics"] = strict_json(statistics)
+            found["statistics"] = statistics
             notes.kept("stats", "metadata/statistics")
         stated, held = self._info.fields.get("total_episodes"), len(self._meta.entries)
         if stated not in (None, held):
@@ -404,16 +405,13 @@ class _Columns:
         if name == "task_index":
             self._add_tasks(values)
             return
-        steps = np.arange(self._entry.length)
-        first = self._entry.fields.get("dataset_from_index")
-        if type(first) is not int:
-            first = int(values[0]) if len(values) else 0
-        expected: dict[str, Any] = {
-            "frame_index": steps,
-            "episode_index": self._entry.number,
-            "index": steps + first,
-        }
-        if (values == expected[name]).all():
+        expected: int | NDArray[Any] = self._entry.number
+        if name != EPISODE:
+            first = 0 if name == "frame_index" else self._entry.fields.get("dataset_from_index")
+            if type(first) is not int:
+                first = int(values[0])
+            expected = np.arange(first, first + self._entry.length)
+        if (values == expected).all():
             self._notes.kept(name, "the order of steps and episodes")
         else:
             put(self._episode, ("signal", name), Channel(name, data=values))

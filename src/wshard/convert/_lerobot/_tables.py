@@ -7,7 +7,7 @@ import stat
 import threading
 from bisect import bisect_left, bisect_right
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -92,6 +92,7 @@ class NumberColumn(NamedTuple):
     """None where the number of elements is not the same by type."""
 
 
+@lru_cache(256)
 def numbers_of(kind: Any) -> NumberColumn | None:  # noqa: ANN401 - a type of pyarrow
     """What a column holds, if that is numbers or arrays of them."""
     arrow = library()
