@@ -108,7 +108,7 @@ def test_a_killed_conversion_goes_on_and_repeats_no_finished_episode(
     script, out = tmp_path / "killed.py", f"{folder}/out"
     script.write_text(SCRIPT)
     form = "table" if to == "csv" else to
-    command = [sys.executable, script, arrays, out, form, str(jobs)]
+    command = [sys.executable, str(script), arrays, out, form, str(jobs)]
     killed = subprocess.run(command, env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert not remote.exists(f"{out}.report.json")
