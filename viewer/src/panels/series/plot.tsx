@@ -146,15 +146,18 @@ function drawColumns({ context, x }: Scene, { y }: Area, { line, isDashed }: Plo
   const half = ((line.x[1] as number) - (line.x[0] as number)) / 2;
   const edge = (position: number) => Math.round(x(position) * ratio) / ratio;
   let [top, bottom] = [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY];
+  let right = edge((line.x[run[0] as number] as number) - half);
   for (const at of run) {
+    // Where the one before it ended, which is not always what the same sum rounds to.
+    const left = right;
+    right = edge((line.x[at] as number) + half);
     const [high, low] = [y(line.max[at] as number), y(line.min[at] as number)];
     const from = Math.min(high, bottom);
     const tall = Math.max(low, top) - from;
     [top, bottom] = [high, low];
     // The gaps of a dashed line leave out no spike.
     if (isDashed && at % 9 > 4 && tall < 4) continue;
-    const left = edge((line.x[at] as number) - half);
-    context.fillRect(left, from - thickness / 2, edge((line.x[at] as number) + half) - left, tall + thickness);
+    context.fillRect(left, from - thickness / 2, Math.max(right - left, 1 / ratio), tall + thickness);
   }
 }
 
